@@ -169,7 +169,8 @@ func (m *naiveSeqs) store(k Key, last uint64, now int64) (evicted int) {
 	m.now = max(m.now, now)
 	if i := m.find(k); i >= 0 {
 		last = max(last, m.list[i].e.Last)
-		m.list = slices.Delete(m.list, i, i+1)
+		m.list = append(slices.Delete(m.list, i, i+1), naiveSeq{k, Entry{last, m.now}})
+		return 0
 	}
 	for i := 0; len(m.list) >= m.max && i < len(m.list); {
 		if m.pins[m.list[i].k] > 0 {
@@ -196,8 +197,8 @@ func TestSequencesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget, ttl := rapid.IntRange(1, 6).Draw(t, "budget"), rapid.Int64Range(1, 50).Draw(t, "ttl")
 		s := NewSequences(budget, ttl)
-		m := &naiveSeqs{pins: map[Key]int{}, max: budget, ttl: ttl}
-		now := int64(0)
+		m := &naiveSeqs{pins: map[Key]int{}, max: budget, ttl: ttl, now: math.MinInt64}
+		now := int64(100)
 		draw := func() Key { return key(rapid.IntRange(0, 9).Draw(t, "key")) }
 		t.Repeat(map[string]func(*rapid.T){
 			"store": func(t *rapid.T) {
