@@ -1,0 +1,106 @@
+package queue
+
+// Span is Count messages with consecutive seqs from Seq on.
+type Span struct {
+	Seq   uint64
+	Count uint64
+}
+
+// LeaseSpan is Count leased messages: message Seq+i is held under lease number Lease+i.
+// With the stream's uid and an epoch it is a receipt for each of them.
+type LeaseSpan struct {
+	Lease uint64
+	Seq   uint64
+	Count uint64
+}
+
+// Kind is the type of an event as it is stored. Values are never reused.
+type Kind uint8
+
+// The kinds of events.
+const (
+	KindAdded          Kind = 1  // messages stored
+	KindLeased         Kind = 2  // messages handed over
+	KindStarted        Kind = 3  // the receiver confirmed that it begins with them (redelivered messages only)
+	KindReturned       Kind = 4  // leases ended without a delete
+	KindDeleted        Kind = 5  // acknowledged
+	KindExpired        Kind = 6  // TTL or retention
+	KindPurged         Kind = 7  // deleted up to a position on the user's order
+	KindDropped        Kind = 8  // made room for newer ones (overflow policy drop-oldest)
+	KindParked         Kind = 9  // over the delivery limit with nowhere to go
+	KindMoving         Kind = 10 // on their way to another queue
+	KindMoved          Kind = 11 // stored there, hence gone here
+	KindUnparked       Kind = 12 // parked messages made ready again by redrive
+	KindConfigured     Kind = 13
+	KindPaused         Kind = 14
+	KindRelocated      Kind = 15 // bodies of survivors, stored anew; seqs and state unchanged
+	KindProducerClosed Kind = 16 // a sender said that it will not come back
+)
+
+// Event is one decided change. It is interpreted by Kind; fields that a kind does not name are zero.
+// An event is immutable once decided.
+type Event struct {
+	Kind Kind
+	At   int64 // queue time of the decision, Unix ms; every kind
+
+	// Spans are the messages concerned: all kinds but Configured, Paused, ProducerClosed. Added has
+	// exactly one, which is decided when the event gets its seq; Purged one: all below Seq+Count.
+	Spans []Span
+
+	Added *Added // KindAdded
+
+	// Lease is the lease number of the first message of Spans; the others follow without gaps,
+	// in order. KindLeased.
+	Lease uint64
+	// Announces tells that the receiver announces starts, so that the hand-over does not count yet. KindLeased.
+	Announces bool
+
+	// Counted tells that the delivery counts against the limit. KindReturned.
+	Counted bool
+	// Unstarted tells that the receiver was lost before it announced a start. KindReturned.
+	Unstarted bool
+	// Due is the queue time at which the messages become ready again, 0 for at once. KindReturned.
+	Due int64
+
+	// Target is the queue that the messages move to; Reason is why. KindMoving, KindParked.
+	Target string
+	Reason string
+
+	Config   *Config  // KindConfigured
+	Paused   bool     // KindPaused
+	Producer Producer // KindProducerClosed
+
+	// Frames are the message bodies, one frame for each of Spans. KindAdded, KindRelocated. They
+	// are not part of the meta encoding.
+	Frames [][]byte
+}
+
+// Producer identifies the sending side of a hop: a producer id and one life of it. Both are empty for a sender
+// without dedup.
+type Producer struct {
+	ID          string // 1…256 bytes
+	Incarnation string // 1…256 bytes
+}
+
+// Added is what an Added event says besides the bodies.
+type Added struct {
+	Producer    Producer
+	ProducerSeq uint64 // of the first message; 0 without a producer
+	Count       uint64
+	// Uniform is the size (attributes and body, bytes) of every message if Sizes is nil.
+	Uniform uint32
+	Sizes   []uint32
+	// Specials are the messages that have something to say, by index, ascending. Times are
+	// absolute: the default delay of the queue is already in them.
+	Specials []Special
+}
+
+// Special is what the index must know of a message that is not plain.
+type Special struct {
+	Index     uint32
+	NotBefore int64 // Unix ms of queue time, 0 for none
+	ExpiresAt int64 // Unix ms of queue time, 0 for none
+	Priority  uint8
+	KeyHash   uint64   // of the ordering key, 0 for none
+	DedupHash [16]byte // of the dedup id, zero for none
+}
