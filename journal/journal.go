@@ -51,6 +51,9 @@ type Journal interface {
 	// Info.End and Info.EndCRC of the returned Stream are final: what older owners were
 	// acknowledged is at or before End. A driver may write one record of [KindEpoch] to
 	// reach that; it is then the last record, and included in End.
+	//
+	// Names of streams, like those of parts, are of 1…200 bytes of printable ASCII; any
+	// other is ErrInvalid. See [CheckName].
 	Acquire(ctx context.Context, stream string) (Stream, error)
 
 	// Open returns a reader that does not own the stream and changes nothing. Opening a
@@ -126,7 +129,8 @@ type Stream interface {
 	// DiscardBodies gives back the space of the bodies of all records that lie wholly inside
 	// one of the ranges. Discarding what is discarded, or never was, is no error. Space comes back without further
 	// calls, if not at once. It need not be durable on return: a discard that is lost
-	// by a crash only costs space until it is repeated.
+	// by a crash only costs space until it is repeated. A range may reach beyond the end; what
+	// is appended later is not touched by it.
 	DiscardBodies(ctx context.Context, ranges []Range) error
 
 	// DiscardMeta gives back the metas of the records that end before seq low, and raises
@@ -142,7 +146,9 @@ type Stream interface {
 	DeleteParts(ctx context.Context, names []string) error
 
 	// Drop discards the whole stream, parts included. What survives is its name, epoch and
-	// End: acquired again, it goes on from there under a new uid. The hold ends with it.
+	// End, with EndCRC and EndTime: acquired again, it goes on from there under a new uid.
+	// The hold ends with it: later calls return ErrClosed (or ErrFenced), except that Drop
+	// may be repeated, to settle an unknown outcome, and then returns nil.
 	Drop(ctx context.Context) error
 
 	// Release ends the hold without a change to the stream. Calls after it return
