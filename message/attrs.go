@@ -53,28 +53,6 @@ type Hop struct {
 	TimeMs     int64  // queue time of the move, Unix ms
 }
 
-// AppendInternal appends to encoded attributes the id and the moves of a message; prior are the
-// attributes that it had so far, whose own origin and hops are kept.
-func AppendInternal(prior []byte, origin Origin, hop Hop) ([]byte, error) {
-	l := Limits{MaxHeaders: len(prior) + 1, MaxHeaderBytes: len(prior) + 1, Internal: true}.WithDefaults()
-	a, err := parseAttrs(prior, &l, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	out := append([]byte(nil), prior...)
-	if !a.HasOrigin {
-		out = append(out, tagOrigin)
-		out = append(out, origin.UID[:]...)
-		out = binary.AppendUvarint(out, origin.Seq)
-	}
-	out = append(out, tagHop)
-	for _, s := range []string{hop.Queue, hop.Reason} {
-		out = append(binary.AppendUvarint(out, uint64(len(s))), s...)
-	}
-	out = binary.AppendUvarint(out, uint64(hop.Deliveries))
-	return binary.AppendUvarint(out, uint64(hop.TimeMs)), nil
-}
-
 func millis(d time.Duration) uint64 { return uint64((d + time.Millisecond - 1) / time.Millisecond) }
 
 func (m *Message) appendAttrs(b []byte) []byte {
@@ -248,4 +226,30 @@ func tagName(tag byte) string {
 		return "hop"
 	}
 	return [...]string{"", "delay", "not-before", "ttl", "expires-at", "priority", "key", "dedup id", "header"}[tag]
+}
+
+// Moved returns the attributes of a message as it goes to another queue: what held it back or limited its
+// life where it was, and its dedup id, stay behind; key, priority and headers go along; its origin is kept, or
+// set to origin if it has none, and hop is added to its moves.
+func Moved(raw Raw, origin Origin, hop Hop) ([]byte, error) {
+	d, err := raw.Decode()
+	if err != nil {
+		return nil, err
+	}
+	m := Message{Key: d.Key, Priority: d.Priority, Headers: d.Headers}
+	if d.HasOrigin {
+		origin = d.Origin
+	}
+	out := append(m.appendAttrs(nil), tagOrigin)
+	out = append(out, origin.UID[:]...)
+	out = binary.AppendUvarint(out, origin.Seq)
+	for _, h := range append(d.Hops, hop) {
+		out = append(out, tagHop)
+		for _, s := range []string{h.Queue, h.Reason} {
+			out = append(binary.AppendUvarint(out, uint64(len(s))), s...)
+		}
+		out = binary.AppendUvarint(out, uint64(h.Deliveries))
+		out = binary.AppendUvarint(out, uint64(h.TimeMs))
+	}
+	return out, nil
 }

@@ -150,11 +150,12 @@ func TestFrameLimits(t *testing.T) {
 
 func TestInternalAttributes(t *testing.T) {
 	o := Origin{UID: [16]byte{1, 2}, Seq: 7}
-	a, err := AppendInternal(nil, o, Hop{"orders", "max-deliveries", 3, 99})
+	m := Message{Key: "k", DedupID: "d", Delay: time.Second, TTL: time.Hour, Headers: []Header{{"h", "v"}}}
+	a, err := Moved(Raw{Attrs: m.appendAttrs(nil)}, o, Hop{"orders", "max-deliveries", 3, 99})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err = AppendInternal(a, Origin{Seq: 8}, Hop{"orders.dlq", "redrive", 0, 100})
+	a, err = Moved(Raw{Attrs: a}, Origin{Seq: 8}, Hop{"orders.dlq", "redrive", 0, 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,8 @@ func TestInternalAttributes(t *testing.T) {
 	c := NewCursor(f)
 	raw, _ := c.Next()
 	d, err := raw.Decode()
-	if err != nil || !d.HasOrigin || d.Origin != o || len(d.Hops) != 2 || d.Hops[1].Reason != "redrive" {
+	if err != nil || !d.HasOrigin || d.Origin != o || len(d.Hops) != 2 || d.Hops[1].Reason != "redrive" ||
+		d.Key != "k" || d.DedupID != "" || d.Delay != 0 || d.TTL != 0 || len(d.Headers) != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
