@@ -62,7 +62,7 @@ type Header struct {
 	BodyLen uint32
 	MetaCRC uint32
 	BodyCRC uint32
-	PrevCRC uint32 // CRC of the record before; of a stream's first record 0
+	PrevCRC uint32 // CRC of the record before (of an earlier life of the stream, too), 0 if none
 	CRC     uint32
 }
 
