@@ -121,6 +121,27 @@ func (b *Bits) Advance(base uint64) {
 	}
 }
 
+// SetRange adds first…last, both included and first ≤ last, as Set would each. It costs a step for each 64.
+func (b *Bits) SetRange(first, last uint64) {
+	first = max(first, b.base)
+	if last < first {
+		return
+	}
+	if last-b.base >= b.size() {
+		b.grow(last - b.base + 1)
+	}
+	b.high = max(b.high, last)
+	for first <= last {
+		pos := first & (b.size() - 1)
+		n := min(64-pos&63, last-first+1)
+		mask := (^uint64(0) >> (64 - n)) << (pos & 63)
+		w := &b.words[pos>>6]
+		b.count += bits.OnesCount64(^*w & mask)
+		*w |= mask
+		first += n
+	}
+}
+
 // clearRange takes out first ≤ seq < end, which are within the span.
 func (b *Bits) clearRange(first, end uint64) {
 	for first < end {
