@@ -1,0 +1,111 @@
+package persistent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastmq/holdfast/journal"
+)
+
+// handOver gives the first pending batch to the appender, if that is idle, and tells whether it did.
+func (a *Context[E]) handOver() bool {
+	if a.app.busy || len(a.pending) == 0 || a.full.again > 0 {
+		return false
+	}
+	b := a.pending[0]
+	if !b.handed {
+		b.handed, b.first = true, time.Now()
+		b.rec.UID, b.rec.Epoch, b.rec.Kind = a.own.UID, a.own.Epoch, journal.KindEvents
+	}
+	b.unsure = true
+	a.app.give(a.stored.Last(), a.stored.CRC, &b.rec)
+	return true
+}
+
+// settle takes the result of the append that was under way. An error ends the actor.
+func (a *Context[E]) settle(ctx context.Context, res appendResult) error {
+	a.app.busy = false
+	b := a.pending[0]
+	b.maybe, b.unsure = b.maybe || res.maybe, !res.settled
+	switch {
+	case res.err == nil:
+		a.storedBatch(ctx, b)
+		return nil
+	case errors.Is(res.err, journal.ErrFull) && res.settled:
+		return a.storageFull(b)
+	case ctx.Err() != nil && !res.settled:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("append at seq %d: %w", b.rec.First, res.err)
+}
+
+// storedBatch goes on from a batch that is stored.
+func (a *Context[E]) storedBatch(ctx context.Context, b *batch[E]) {
+	h := b.rec.Header
+	a.stored, a.storedBuffered = h, b.rec.Buffered
+	a.pendingBytes -= b.size
+	n := copy(a.pending, a.pending[1:])
+	a.pending[n] = nil
+	a.pending = a.pending[:n]
+	took, events := time.Since(b.first), len(b.events)
+	a.stats.appended(&h, events, took)
+	b.reset()
+	a.free = b
+
+	a.begin()
+	a.beh.Stored(a, &h)
+	if h.BodyLen > 0 && a.full.is {
+		a.full = fullness{}
+		a.log.Info("storage has room again", "seq", h.First)
+		a.begin()
+		a.beh.Full(a, false)
+	}
+	if a.opts.OnAppend != nil {
+		a.opts.OnAppend(&h, events, took)
+	}
+	a.startSnapshot(ctx)
+}
+
+// blocked tells whether no command may be begun now.
+func (a *Context[E]) blocked() bool {
+	return a.hold > a.stored.Last() || a.pendingBytes >= a.opts.MaxPendingBytes
+}
+
+// ripe tells whether what is pending is worth an append before more commands are begun.
+func (a *Context[E]) ripe() bool {
+	return !a.app.busy && len(a.pending) > 0 && (len(a.pending) > 1 || a.pending[0].size >= a.opts.MaxBatchBytes)
+}
+
+// giveUp tells everybody who waits what is known, after the actor has ended with err.
+func (a *Context[E]) giveUp(err error) {
+	// Everything up to possible may be stored by a try that nobody knows the outcome of.
+	possible := max(a.stored.Last(), a.doubt)
+	if len(a.pending) > 0 && a.pending[0].unsure {
+		possible = max(possible, a.pending[0].last())
+	}
+	for a.after.len() > 0 {
+		w := a.after.pop()
+		switch {
+		case w.seq <= a.stored.Last():
+			// Stored, but the actor ended before it was told.
+		case w.from <= possible:
+			w.err = unknown(err)
+		case w.err == nil:
+			w.err = notStored(err)
+		}
+		a.guard("a function given to After", func() { w.fn(w.err) })
+	}
+	a.guard("Stopped", func() { a.beh.Stopped(err) })
+}
+
+// guard calls f of a behavior that has already failed, perhaps, and only logs if it panics.
+func (a *Context[E]) guard(what string, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.log.Error("behavior panicked while its actor was stopping", "in", what, "panic", v)
+		}
+	}()
+	f()
+}

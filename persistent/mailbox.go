@@ -1,0 +1,184 @@
+package persistent
+
+import (
+	"context"
+	"sync"
+)
+
+// item is a command in the mailbox.
+type item[C any] struct {
+	cmd  C
+	drop func(err error) // called if the command is never begun; may be nil
+}
+
+// caller is a Tell that waits for room.
+type caller[C any] struct {
+	item[C]
+	got chan error // of capacity 1: nil once the command is in
+}
+
+// mailbox has two lanes into one slice, so that the order of arrival is kept: put by callers that wait for room,
+// and push by those that bound their commands by other means. The actor takes all of it at once, and one
+// wake-up does for all commands that come while it is awake.
+type mailbox[C any] struct {
+	wake chan struct{} // of capacity 1
+
+	mu      sync.Mutex
+	limit   int
+	in      []item[C]
+	put     int          // of in, those that count against limit
+	callers []*caller[C] // waiting, in order; only while put == limit
+	asleep  bool         // the actor waits for wake
+	closed  error
+}
+
+func newMailbox[C any](limit int) *mailbox[C] {
+	return &mailbox[C]{wake: make(chan struct{}, 1), limit: limit}
+}
+
+// add puts it into the slice and wakes the actor. The lock is held.
+func (m *mailbox[C]) add(it item[C]) {
+	m.in = append(m.in, it)
+	m.rouse()
+}
+
+func (m *mailbox[C]) rouse() {
+	if m.asleep {
+		m.asleep = false
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// push adds a command whatever the limit.
+func (m *mailbox[C]) push(it item[C]) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed != nil {
+		return m.closed
+	}
+	m.add(it)
+	return nil
+}
+
+// tryTell adds a command if there is room and nobody waits for it.
+func (m *mailbox[C]) tryTell(it item[C]) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed != nil {
+		return m.closed
+	}
+	if m.put >= m.limit {
+		return ErrMailboxFull
+	}
+	m.put++
+	m.add(it)
+	return nil
+}
+
+// tell adds a command, and waits for room until ctx ends.
+func (m *mailbox[C]) tell(ctx context.Context, it item[C]) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	m.mu.Lock()
+	if m.closed != nil || m.put < m.limit {
+		defer m.mu.Unlock()
+		if m.closed == nil {
+			m.put++
+			m.add(it)
+		}
+		return m.closed
+	}
+	c := &caller[C]{it, make(chan error, 1)}
+	m.callers = append(m.callers, c)
+	m.mu.Unlock()
+
+	select {
+	case err := <-c.got:
+		return err
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, o := range m.callers {
+		if o == c {
+			m.callers = append(m.callers[:i], m.callers[i+1:]...)
+			return context.Cause(ctx)
+		}
+	}
+	return <-c.got // it was let in at the same moment
+}
+
+// keep bounds the capacity that take keeps for the next time, in commands.
+const keep = 16 << 10
+
+// take returns everything that is in, and lets in who waits. used, what it returned the last time, is reused.
+func (m *mailbox[C]) take(used []item[C]) []item[C] {
+	if cap(used) > keep && len(used) < cap(used)/4 {
+		used = nil
+	}
+	clear(used)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.in) == 0 && len(m.callers) == 0 {
+		return used[:0]
+	}
+	out := m.in
+	m.in, m.put = used[:0], 0
+	n := min(m.limit, len(m.callers))
+	for _, c := range m.callers[:n] {
+		m.put++
+		m.in = append(m.in, c.item)
+		c.got <- nil
+	}
+	rest := copy(m.callers, m.callers[n:])
+	clear(m.callers[rest:])
+	m.callers = m.callers[:rest]
+	return out
+}
+
+// sleep announces that the actor is about to wait. It returns false if there is something to take.
+func (m *mailbox[C]) sleep() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.in) > 0 {
+		return false
+	}
+	m.asleep = true
+	return true
+}
+
+// awake ends sleep.
+func (m *mailbox[C]) awake() {
+	m.mu.Lock()
+	m.asleep = false
+	m.mu.Unlock()
+}
+
+// close refuses all later commands, and those that wait for room, with err. What is in can still be taken.
+// The first close counts.
+func (m *mailbox[C]) close(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed != nil {
+		return
+	}
+	m.closed = err
+	for _, c := range m.callers {
+		c.got <- err
+	}
+	m.callers = nil
+	// Whether it is asleep or just about to be, it must look again.
+	m.asleep = true
+	m.rouse()
+}
+
+// drained tells whether it is closed and empty.
+func (m *mailbox[C]) drained() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed != nil && len(m.in) == 0
+}
