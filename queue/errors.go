@@ -15,8 +15,16 @@ var (
 	// ErrStorageFull says that the store under the queue has no room. Acknowledgements still work; sends
 	// can be retried.
 	ErrStorageFull = errors.New("storage full")
-	// ErrUnknownReceiver says that a command names a receiver or sender that is not open.
-	ErrUnknownReceiver = errors.New("no such receiver or sender")
+	// ErrUnknownReceiver says that a command names a receiver that is not open.
+	ErrUnknownReceiver = errors.New("no such receiver")
+	// ErrUnknownSender says that a command names a sender that is not open.
+	ErrUnknownSender = errors.New("no such sender")
+	// ErrOpen says that a sender or receiver of that id is open already.
+	ErrOpen = errors.New("already open")
+	// ErrMalformed says that stored bytes cannot be what this package wrote.
+	ErrMalformed = errors.New("malformed")
+	// ErrNewerFormat says that a later version wrote the bytes.
+	ErrNewerFormat = errors.New("written by a newer version")
 )
 
 // GapError says that a sender left out messages: it must go on at Want.
