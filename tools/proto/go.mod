@@ -9,7 +9,5 @@ tool (
 
 require (
 	connectrpc.com/connect v1.21.1 // indirect
-	github.com/bufbuild/protocompile v0.14.1 // indirect
-	golang.org/x/sync v0.8.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
