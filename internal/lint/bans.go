@@ -198,16 +198,28 @@ func checkPrint(_ *Tree, f *File, found report) {
 	})
 }
 
-// checkContext bans contexts in structs: whoever waits passes its own (G9).
+// checkContext bans contexts in structs: whoever waits passes its own (G9). A type that embeds one and has a Value
+// method of its own is a context itself.
 func checkContext(_ *Tree, f *File, found report) {
-	ast.Inspect(f.Syntax, func(n ast.Node) bool {
-		s, ok := n.(*ast.StructType)
-		if !ok {
-			return true
+	contexts := map[string]bool{}
+	for _, decl := range f.Syntax.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv != nil && fn.Name.Name == "Value" {
+			contexts[receiverName(fn.Recv)] = true
 		}
-		for _, field := range s.Fields.List {
-			if importPath, name := f.pkgDot(field.Type); importPath == "context" && name == "Context" {
-				found(f, field.Pos(), "a context is kept in a struct: pass it to each call")
+	}
+	own := map[*ast.StructType]bool{}
+	ast.Inspect(f.Syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeSpec: // visited before its struct
+			if s, ok := n.Type.(*ast.StructType); ok {
+				own[s] = contexts[n.Name.Name]
+			}
+		case *ast.StructType:
+			for _, field := range n.Fields.List {
+				importPath, name := f.pkgDot(field.Type)
+				if importPath == "context" && name == "Context" && (len(field.Names) > 0 || !own[n]) {
+					found(f, field.Pos(), "a context is kept in a struct: pass it to each call")
+				}
 			}
 		}
 		return true

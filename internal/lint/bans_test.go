@@ -70,6 +70,11 @@ func TestContext(t *testing.T) {
 	runBites(t, []bite{
 		{"field", "broker/x.go", "package broker\n\nimport \"context\"\n\ntype s struct{ ctx context.Context }\n", []string{"context: kept in a struct"}},
 		{"embedded", "broker/x.go", "package broker\n\nimport \"context\"\n\ntype s struct{ context.Context }\n", []string{"context: kept in a struct"}},
+		{"nested", "broker/x.go", "package broker\n\nimport \"context\"\n\ntype s struct{ in struct{ ctx context.Context } }\n", []string{"context: kept in a struct"}},
+		{"in a function", "broker/x.go", "package broker\n\nimport \"context\"\n\nfunc f() { type s struct{ ctx context.Context } }\n", []string{"context: kept in a struct"}},
+		{"a context itself", "broker/x.go", "package broker\n\nimport \"context\"\n\ntype s struct{ context.Context }\n\nfunc (s) Value(any) any { return 1 }\n", nil},
+		{"a context itself, with another", "broker/x.go", "package broker\n\nimport \"context\"\n\ntype s struct {\n\tcontext.Context\n\tother context.Context\n}\n\nfunc (s) Value(any) any { return 1 }\n",
+			[]string{"context: kept in a struct"}},
 		{"function", "broker/x.go", "package broker\n\nimport \"context\"\n\ntype s struct{ f func(context.Context); cancel context.CancelFunc }\n", nil},
 	})
 }

@@ -23,7 +23,7 @@ func checkDocs(t *Tree, f *File, found report) {
 	for _, decl := range f.Syntax.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
-			if !d.Name.IsExported() || d.Recv != nil && (!exportedReceiver(d.Recv) || slices.Contains(wellKnown, d.Name.Name)) {
+			if !d.Name.IsExported() || d.Recv != nil && (!ast.IsExported(receiverName(d.Recv)) || slices.Contains(wellKnown, d.Name.Name)) {
 				continue
 			}
 			checkComment(f, d.Name, d.Doc, false, found)
@@ -116,8 +116,8 @@ func mentions(text, name string) bool {
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }), name)
 }
 
-// exportedReceiver tells whether the type of a method is exported.
-func exportedReceiver(recv *ast.FieldList) bool {
+// receiverName returns the name of a method's type.
+func receiverName(recv *ast.FieldList) string {
 	e := recv.List[0].Type
 	for {
 		switch x := e.(type) {
@@ -128,9 +128,9 @@ func exportedReceiver(recv *ast.FieldList) bool {
 		case *ast.IndexListExpr:
 			e = x.X
 		case *ast.Ident:
-			return x.IsExported()
+			return x.Name
 		default:
-			return false
+			return ""
 		}
 	}
 }
