@@ -31,6 +31,10 @@ soak: ## run all tests at full counts (hours); the log goes to bin/soak.log
 bench: ## run the Go benchmarks of all modules
 	RACE=0 TESTFLAGS="-run ^$$ -bench . -benchmem" scripts/test
 
+.PHONY: fuzz
+fuzz: ## fuzz every target of every module, for FUZZTIME (30s) each
+	@scripts/fuzz
+
 .PHONY: build
 build: ## build bin/holdfast
 	go build -trimpath -o bin/holdfast ./cmd/holdfast
