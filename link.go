@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
 )
 
@@ -15,7 +16,8 @@ import (
 // called from the link's own goroutines, in order for each sender or receiver, never concurrently for one
 // of them; they must return at once and must not call back into the link in a way that waits.
 type Link interface {
-	// OpenSender opens a sender's stream to a queue, creating the queue if the broker allows that.
+	// OpenSender opens a sender's stream to a queue, creating the queue if the broker allows that. It ends any earlier
+	// stream of the same producer: what that one still brings is not stored, so that Resume and a later Refused are proofs.
 	OpenSender(ctx context.Context, queue string, o SenderConfig, ev SenderEvents) (SenderLink, SenderOpened, error)
 	// OpenReceiver opens a receiver's stream.
 	OpenReceiver(ctx context.Context, queue string, o ReceiverConfig, ev ReceiverEvents) (ReceiverLink, ReceiverOpened, error)
@@ -58,6 +60,8 @@ type Accepted struct {
 	First      uint64 // seq of the first newly stored message, 0 if none was
 	Count      uint64
 	Duplicates uint64
+	// Suppressed are duplicates by dedup id, with the seqs of the messages that were stored instead.
+	Suppressed []queue.Suppressed
 	Credit     SendCredit
 }
 
@@ -76,7 +80,8 @@ type SenderEvents interface {
 // SenderLink is an open sender's stream.
 type SenderLink interface {
 	// Send hands over a frame (see package message), whose first message has the given producer seq. It does
-	// not wait; the caller keeps within its credit, and neither keeps nor changes the frame afterwards.
+	// not wait; the caller keeps within its credit. From now on nobody changes the frame: the sender keeps it, to
+	// send it again, and so may the broker.
 	// An error means that the stream is broken, which Broken tells as well.
 	Send(first uint64, frame []byte) error
 	// Close ends the stream. clean says that nothing is unanswered and the producer will not come back, so
@@ -207,4 +212,6 @@ type PeekedMessage struct {
 	queue.MessageInfo
 	ID      ID
 	Message Message // only with PeekOptions.Bodies
+	// Hops are its moves between queues, oldest first; only with PeekOptions.Bodies.
+	Hops []message.Hop
 }

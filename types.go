@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/queue"
 )
 
 // Message is what a sender hands over.
@@ -96,6 +97,12 @@ var (
 	ErrFenced = errors.New("queue is owned by another broker")
 	// ErrDenied says that the caller's token or certificate does not give the right.
 	ErrDenied = errors.New("permission denied")
+	// ErrFull says that the queue is at its maximum and the sender is not to wait. Of a send: not stored.
+	ErrFull = queue.ErrFull
+	// ErrStorageFull says that the store under the queue has no room; the send can be tried again later.
+	ErrStorageFull = queue.ErrStorageFull
+	// ErrLeaseLost says that the receiver does not hold the message any more: another may have it, or it is gone.
+	ErrLeaseLost = queue.ErrLeaseLost
 	// ErrUnavailable says that the queue cannot be used at present: it is recovering, or its storage is damaged.
 	ErrUnavailable = errors.New("queue unavailable")
 )
