@@ -1,0 +1,121 @@
+package timeset
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/holdfastmq/holdfast/queue/internal/seqset"
+	"pgregory.net/rapid"
+)
+
+// Members come up never early, and late by no more than 1/64 of the distance or 8 ms (design §7, Index).
+func TestDue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var x Index
+		due := map[uint64]int64{}
+		now, seq := int64(1e12), uint64(1)
+		var clone *Index
+		var cloned uint64
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			switch rapid.IntRange(0, 5).Draw(t, "op") {
+			case 0, 1, 2:
+				at := now + rapid.SampledFrom([]int64{-5, 0, 3, 100, 999, 64_000, 3_600_000, 30 * 86_400_000}).Draw(t, "in")
+				n := rapid.SampledFrom([]uint64{1, 1, 3, 20, 5000}).Draw(t, "n")
+				x.Add(now, at, seq, seq+n)
+				for s := seq; s < seq+n; s++ {
+					due[s] = at
+				}
+				if n == 1 {
+					if end, ok := x.Find(seq); !ok || end < at {
+						t.Fatalf("Find(%d) = %d, %v", seq, end, ok)
+					}
+				}
+				seq += n
+			case 3:
+				clone = x.Clone()
+				cloned = clone.Len()
+			case 4:
+				var keep seqset.Set
+				for s := range due {
+					if s%3 > 0 {
+						keep.Add(s)
+					} else {
+						delete(due, s)
+					}
+				}
+				x.Retain(&keep)
+			case 5:
+				first, ok := x.First()
+				if ok != (len(due) > 0) {
+					t.Fatalf("First: %v with %d members", ok, len(due))
+				}
+				now = max(now, first) + rapid.Int64Range(0, 100).Draw(t, "later")
+				pop(t, &x, due, now)
+			}
+			if x.Len() != uint64(len(due)) {
+				t.Fatalf("Len %d, want %d", x.Len(), len(due))
+			}
+			if clone != nil && clone.Len() != cloned {
+				t.Fatal("the clone changed")
+			}
+		}
+		if clone != nil {
+			n := uint64(0)
+			clone.Buckets(func(_ int64, members *seqset.Set) bool {
+				n += members.Len()
+				return true
+			})
+			if n != cloned {
+				t.Fatalf("the clone has %d members, want %d", n, cloned)
+			}
+		}
+	})
+}
+
+func pop(t *rapid.T, x *Index, due map[uint64]int64, now int64) {
+	for {
+		end, _ := x.First()
+		got, ok := x.Pop(now)
+		if !ok {
+			break
+		}
+		for lo, hi := range got.All() {
+			for s := lo; s < hi; s++ {
+				at, ok := due[s]
+				if !ok {
+					t.Fatalf("%d comes up, but is no member", s)
+				}
+				delete(due, s)
+				if end < at || end > now {
+					t.Fatalf("%d, due at %d, comes up at %d, at %d", s, at, end, now)
+				}
+			}
+		}
+	}
+	for s, at := range due {
+		if late := now - at; late > 65_536 || at < now-8 && late > 0 && late > 30*86_400_000/64 {
+			t.Fatalf("%d is due since %d ms", s, late)
+		}
+	}
+}
+
+func TestWidth(t *testing.T) {
+	var x Index
+	fine := Index{MaxWidth: 256}
+	for range 10_000 {
+		now := rand.Int64N(1 << 40)
+		left := rand.Int64N(1 << rand.Int64N(36))
+		end := x.end(now+left, now)
+		late := end - now - left
+		if late < 0 || late >= max(8, min(left/64, 65_536)) && late >= 8 {
+			t.Fatalf("due in %d ms: %d ms late", left, late)
+		}
+		// Restoring a snapshot later puts a bucket where it was.
+		if again := x.end(end, now+rand.Int64N(left+1)); again != end {
+			t.Fatalf("bucket %d moves to %d", end, again)
+		}
+		if late := fine.end(now+left, now) - now - left; late < 0 || late >= 256 {
+			t.Fatalf("due in %d ms: %d ms late, of 256", left, late)
+		}
+	}
+}
