@@ -68,9 +68,12 @@ func (a *Actor[C, E]) run(ctx context.Context, j journal.Journal, unlink func() 
 	}()
 
 	r, err2 := a.c.recover(ctx, j)
-	if !unlink() && err2 == nil {
+	if !unlink() { // the context of Open has ended
 		<-ctx.Done()
-		err2 = context.Cause(ctx)
+		if err = context.Cause(ctx); err2 != nil {
+			err = fmt.Errorf("%w: %w", err, err2)
+		}
+		return
 	}
 	if err2 != nil {
 		err = err2

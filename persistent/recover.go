@@ -179,6 +179,9 @@ func (a *Context[E]) replayEvents(r *recovery[E], rec *journal.Record) error {
 		r.events++
 		seq += n
 	}
+	if m.at > rec.Time {
+		return a.corrupt(rec.First, "the record's events are later than the record", nil)
+	}
 	if seq != rec.Last()+1 {
 		return a.corrupt(seq, fmt.Sprintf("the record's events end before its last seq, %d", rec.Last()), nil)
 	}

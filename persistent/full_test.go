@@ -1,0 +1,325 @@
+package persistent_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/journal/journaltest/fault"
+	"github.com/holdfastmq/holdfast/journal/memory"
+	"github.com/holdfastmq/holdfast/persistent"
+)
+
+// noBodies is a store that has room for records without bodies only.
+func noBodies(c fault.Call) fault.Action {
+	if c.Op == fault.Append && c.Record.BodyLen > 0 {
+		return fault.Full()
+	}
+	return fault.Action{}
+}
+
+// send persists events, and sends the outcome.
+func send(t *testing.T, a *actor, events ...event) chan error {
+	got := make(chan error, 1)
+	go func() { got <- persist(t.Context(), a, events...) }()
+	synctest.Wait()
+	return got
+}
+
+// §5: storage full refuses what has a body, tells so with proof, and lets deletes through, also
+// those that were decided behind a refused event and for the same record.
+func TestFullRefusesBodiesAndLetsDeletesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := fault.New(memory.New(), fault.Options{})
+		s := newShelf()
+		a := openWith(t, j, s, persistent.Options{FullRetry: time.Second})
+		if err := persist(t.Context(), a, put("a", "b"), put("c")); err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		j.Next(fault.Append, fault.HoldBefore(release))
+		j.SetPlan(noBodies)
+		s.noting = true
+		first := send(t, a, note(1)) // under way
+		refused := send(t, a, put("d", "e"))
+		deleted := send(t, a, take(1))
+		mixed := send(t, a, note(2), put("f"))
+		later := send(t, a, note(4))
+		close(release)
+		for _, ch := range []chan error{refused, mixed} {
+			if err := <-ch; is(t, err) != "not stored" || !errors.Is(err, journal.ErrFull) {
+				t.Errorf("refused event is told as %v", err)
+			}
+		}
+		for _, ch := range []chan error{first, deleted, later} {
+			if err := <-ch; err != nil {
+				t.Errorf("event without a body: %v", err)
+			}
+		}
+		want := `command persist
+apply n at 4
+command persist
+apply p at 5
+command persist
+apply t at 7
+command persist
+apply n at 8
+apply p at 9
+command persist
+apply n at 10
+stored 4…4
+full true
+refuse 5
+apply u at 11
+refuse 9
+apply u at 12
+stored 5…12`
+		synctest.Wait()
+		if got := strings.Join(s.log, "\n"); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+		if !a.Stats().Full {
+			t.Error("Stats do not tell that it is full")
+		}
+		if len(s.things) != 2 || s.sum != 7 {
+			t.Errorf("state is %s", s.state())
+		}
+		s.noting = false
+		state := s.state()
+		a.Kill()
+		<-a.Done()
+		_, s2 := open(t, j, persistent.Options{})
+		if s2.state() != state {
+			t.Errorf("recovered\n%s\nwant\n%s", s2.state(), state)
+		}
+	})
+}
+
+// §5: while it is full, bodies are refused up front but for a trial every FullRetry; once there is room, all goes on.
+func TestFullTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := fault.New(memory.New(), fault.Options{})
+		a, s := open(t, j, persistent.Options{FullRetry: time.Second})
+		polite := func() string {
+			err, asked := error(nil), make(chan error, 1)
+			do(t, a, func(c *persistent.Context[event], s *shelf) {
+				if c.Full() {
+					asked <- errors.New("refused up front")
+					return
+				}
+				if err := c.PersistAsync(put("x")); err != nil {
+					t.Error(err)
+				}
+				if full := c.Full(); full != s.full {
+					t.Errorf("behind the trial Full is %v", full)
+				}
+				c.After(func(err error) { asked <- err })
+			})
+			if err = <-asked; err == nil {
+				return "stored"
+			}
+			return err.Error()
+		}
+		j.SetPlan(noBodies)
+		var got []string
+		for i := range 5 {
+			if i == 3 {
+				j.SetPlan(nil)
+			}
+			for range 2 {
+				got = append(got, strings.SplitN(polite(), ":", 2)[0])
+			}
+			time.Sleep(time.Second)
+		}
+		want := "not stored|refused up front|not stored|refused up front|not stored|refused up front|stored|stored|stored|stored"
+		if g := strings.Join(got, "|"); g != want {
+			t.Errorf("got  %s\nwant %s", g, want)
+		}
+		if s.full || a.Stats().Full {
+			t.Error("it is still full")
+		}
+		if len(s.things) != 4 {
+			t.Errorf("%d things, want 4", len(s.things))
+		}
+	})
+}
+
+// §5: where there is not even room for records without bodies, and for behaviors that do not undo, everything waits and is
+// stored once there is room, in order.
+func TestFullWaits(t *testing.T) {
+	for _, undoes := range []bool{false, true} {
+		t.Run(fmt.Sprint("undoes ", undoes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := fault.New(memory.New(), fault.Options{})
+				s := newShelf()
+				s.undoes = undoes
+				a := openWith(t, j, s, persistent.Options{FullRetry: time.Second, NoFinalSnapshot: true})
+				j.SetFull(true)
+				outcomes := []chan error{send(t, a, note(1)), send(t, a, put("x")), send(t, a, take(2))}
+				before := j.Count(fault.Append)
+				time.Sleep(10*time.Second + time.Millisecond)
+				tries, want := 10, []string{"stored", "stored", "stored"}
+				if undoes {
+					tries, want[1] = 11, "not stored" // one at once after the bodies were left out
+				}
+				if n := j.Count(fault.Append) - before; n != tries {
+					t.Errorf("%d tries in ten seconds, want %d", n, tries)
+				}
+				j.SetFull(false)
+				for i, ch := range outcomes {
+					if got := is(t, <-ch); got != want[i] {
+						t.Errorf("event %d is told as %s, want %s", i, got, want[i])
+					}
+				}
+				state := stop(t, a, s)
+				_, s2 := open(t, j, persistent.Options{})
+				if s2.state() != state {
+					t.Errorf("recovered\n%s\nwant\n%s", s2.state(), state)
+				}
+			})
+		})
+	}
+}
+
+// §5: a crash between a record whose bodies were left out and the one that undoes its events: recovery undoes them.
+func TestFullCrashBeforeUndo(t *testing.T) {
+	for crashAt := 1; ; crashAt++ {
+		finished := false
+		t.Run(fmt.Sprint("crash at record ", crashAt), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, err := memory.NewStore(memory.Options{MaxRecordBytes: 150})
+				if err != nil {
+					t.Fatal(err)
+				}
+				j := fault.New(store.Open(), fault.Options{Crash: store.Crash})
+				a, s := open(t, j, persistent.Options{})
+				release := make(chan struct{})
+				j.Next(fault.Append, fault.HoldBefore(release))
+				first := send(t, a, note(1))
+				var puts []chan error
+				for range 12 {
+					puts = append(puts, send(t, a, put("some body")), send(t, a, note(1)))
+				}
+				n := 0
+				j.SetPlan(func(c fault.Call) fault.Action {
+					if c.Op != fault.Append {
+						return fault.Action{}
+					}
+					if c.Record.BodyLen > 0 {
+						return fault.Full()
+					}
+					if n++; n == crashAt {
+						return fault.CrashAfter()
+					}
+					return fault.Action{}
+				})
+				close(release)
+				if err := <-first; err != nil {
+					t.Fatal(err)
+				}
+				refused := 0
+				for i, ch := range puts {
+					err := <-ch
+					if i%2 == 0 && err == nil {
+						t.Errorf("put %d is told as stored", i)
+					}
+					if i%2 == 0 && errors.Is(err, journal.ErrFull) {
+						refused++
+					}
+				}
+				if finished = a.Err() == nil; finished {
+					if len(s.things) != 0 || crashAt < 4 || refused != 12 {
+						t.Fatalf("%d records, %d refused, state %s", crashAt-1, refused, s.state())
+					}
+					return
+				}
+				b, s2 := open(t, store.Open(), persistent.Options{})
+				synctest.Wait()
+				if len(s2.things) != 0 {
+					t.Errorf("recovered %d things without bodies", len(s2.things))
+				}
+				state := s2.state()
+				if err := persist(t.Context(), b, note(100)); err != nil {
+					t.Error(err)
+				}
+				b.Kill()
+				<-b.Done()
+				_, s3 := open(t, store.Open(), persistent.Options{})
+				if s3.sum != s2.sum || len(s3.things) != 0 {
+					t.Errorf("recovered again\n%s\nbefore\n%s", s3.state(), state)
+				}
+				for i := range s3.records[:len(s3.records)-1] {
+					if s3.records[i].BodyLen > 0 {
+						t.Errorf("record %d has a body", i)
+					}
+				}
+			})
+		})
+		if finished || t.Failed() {
+			return
+		}
+	}
+}
+
+// G10: a record that was refused after a try without an answer, and formed anew, meets its first form if that comes late:
+// nothing is then told as proved.
+func TestFullThenLateTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memory.NewStore(memory.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := fault.New(store.Open(), fault.Options{})
+		a, _ := open(t, j, persistent.Options{AppendTimeout: time.Second, RetryFirst: time.Second})
+		late := make(chan struct{})
+		again := make(chan struct{})
+		j.Next(fault.Append, fault.HoldLate(late), fault.Full(), fault.HoldBefore(again))
+		got := send(t, a, put("x"))
+		time.Sleep(2500 * time.Millisecond)
+		close(late)
+		synctest.Wait()
+		close(again)
+		err = <-got
+		if is(t, err) != "unknown" || !errors.Is(err, journal.ErrConflict) {
+			t.Errorf("told as %v", err)
+		}
+		<-a.Done()
+		_, s2 := open(t, store.Open(), persistent.Options{})
+		if len(s2.things) != 1 {
+			t.Errorf("recovered %s", s2.state())
+		}
+	})
+}
+
+// §5: a snapshot that was captured before the store was full must not be saved without the undoing.
+func TestFullDropsCapture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := fault.New(memory.New(), fault.Options{})
+		a, s := open(t, j, persistent.Options{SnapshotEvents: 3})
+		release := make(chan struct{})
+		j.Next(fault.Append, fault.HoldBefore(release))
+		first := send(t, a, note(1))
+		refused := send(t, a, put("x"), note(1))
+		if s.snapshots != 1 {
+			t.Fatalf("%d captures", s.snapshots)
+		}
+		j.SetPlan(noBodies)
+		close(release)
+		<-first
+		<-refused
+		synctest.Wait()
+		for id := range s.records {
+			if slices.Contains([]uint64{2, 3}, s.records[id].Last()) {
+				t.Errorf("record ends at %d", s.records[id].Last())
+			}
+		}
+		if got := a.Stats().SnapshotSeq; got != 4 || s.snapshots != 2 {
+			t.Errorf("snapshot at seq %d after %d captures, want seq 4 after 2", got, s.snapshots)
+		}
+	})
+}
