@@ -1,0 +1,336 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// admin implements holdfast.Admin.
+type admin struct{ b *Broker }
+
+// Admin implements holdfast.Link.
+func (b *Broker) Admin() holdfast.Admin { return admin{b} }
+
+// ask runs f on the queue's actor, and returns once everything decided by then is stored.
+func (o *owner) ask(ctx context.Context, what string, f func(a *turn)) error {
+	done := make(chan error, 1)
+	err := o.tell(ctx, &cmdFunc{
+		do: func(o *owner, a *turn) {
+			f(a)
+			// The effects of f come before this in the order of After.
+			o.settle(a)
+			a.After(func(err error) { done <- err })
+		},
+		lost: func(err error) { done <- err },
+	})
+	if err == nil {
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %w", holdfast.ErrUnknown, context.Cause(ctx))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s queue %q: %w", what, o.name, err)
+	}
+	return nil
+}
+
+// command runs a command of the core that answers with a Reply.
+func (o *owner) command(ctx context.Context, what string, f func(a *turn, t queue.Token)) (queue.Reply, error) {
+	var r queue.Reply
+	err := o.ask(ctx, what, func(a *turn) {
+		f(a, o.token(func(q queue.Reply, err error) {
+			if r = q; err != nil {
+				r.Err = err
+			}
+		}))
+	})
+	if err == nil && r.Err != nil {
+		err = fmt.Errorf("%s queue %q: %w", what, o.name, r.Err)
+	}
+	return r, err
+}
+
+func (ad admin) Create(ctx context.Context, name string, cfg queue.Config) error {
+	if err := queue.ValidName(name); err != nil {
+		return fmt.Errorf("create queue: %w", err)
+	}
+	if err := ad.validConfig(ctx, name, cfg); err != nil {
+		return fmt.Errorf("create queue %q: %w", name, err)
+	}
+	existed, err := ad.b.exists(ctx, name)
+	if err != nil {
+		return fmt.Errorf("create queue: %w", err)
+	}
+	o, err := ad.b.owner(ctx, name, true)
+	if err != nil {
+		return fmt.Errorf("create queue: %w", err)
+	}
+	if existed {
+		var have queue.Config
+		if err := o.ask(ctx, "create", func(*turn) { have = o.core.Config() }); err != nil {
+			return err
+		}
+		if have != cfg.WithDefaults() {
+			return fmt.Errorf("create queue %q: %w", name, holdfast.ErrQueueExists)
+		}
+		return nil
+	}
+	return o.configure(ctx, "create", cfg)
+}
+
+func (o *owner) configure(ctx context.Context, what string, cfg queue.Config) error {
+	_, err := o.command(ctx, what, func(a *turn, t queue.Token) {
+		o.core.Configure(a.Now(), t, cfg)
+		o.configured(a)
+	})
+	return err
+}
+
+func (ad admin) Configure(ctx context.Context, name string, cfg queue.Config) error {
+	if err := ad.validConfig(ctx, name, cfg); err != nil {
+		return fmt.Errorf("configure queue %q: %w", name, err)
+	}
+	o, err := ad.b.owner(ctx, name, !ad.b.o.NoAutoCreate)
+	if err != nil {
+		return fmt.Errorf("configure queue: %w", err)
+	}
+	return o.configure(ctx, "configure", cfg)
+}
+
+// validConfig checks a configuration, and that dead letters do not go round in a circle.
+func (ad admin) validConfig(ctx context.Context, name string, cfg queue.Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	cycle := &message.FieldError{Field: "dead-letter queue", Fault: fmt.Sprintf("%q leads back to %q", cfg.DeadLetter, name)}
+	for next := cfg.DeadLetter; next != ""; {
+		if next == name {
+			return cycle
+		}
+		ok, err := ad.b.exists(ctx, next)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return nil
+		}
+		o, err := ad.b.owner(ctx, next, false)
+		if err != nil {
+			return fmt.Errorf("look at dead-letter queue %q: %w", next, err)
+		}
+		if err := o.ask(ctx, "look at dead-letter", func(*turn) { next = o.core.Config().DeadLetter }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (ad admin) List(ctx context.Context) ([]holdfast.QueueInfo, error) {
+	names, err := ad.b.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]holdfast.QueueInfo, 0, len(names))
+	for _, name := range names {
+		out = append(out, ad.info(ctx, name))
+	}
+	return out, nil
+}
+
+// info describes a queue without waiting for its recovery.
+func (ad admin) info(ctx context.Context, name string) holdfast.QueueInfo {
+	info := holdfast.QueueInfo{Name: name, Owner: ad.b.o.Name}
+	h, err := ad.b.get(name)
+	if err != nil {
+		info.Error = err.Error()
+		return info
+	}
+	select {
+	case <-h.ready:
+	default:
+		return info
+	}
+	if h.err != nil {
+		info.Error = h.err.Error()
+		return info
+	}
+	if err := h.owner.describe(ctx, &info); err != nil {
+		info.Error = err.Error()
+	}
+	return info
+}
+
+func (o *owner) describe(ctx context.Context, info *holdfast.QueueInfo) error {
+	return o.ask(ctx, "describe", func(a *turn) {
+		*info = holdfast.QueueInfo{
+			Name: o.name, StreamUID: o.info.UID, Owner: o.b.o.Name, Epoch: o.info.Epoch, Ready: true,
+			Config: o.core.Config(), Stats: o.core.Stats(a.Now()), Paused: o.core.Paused(),
+		}
+	})
+}
+
+func (ad admin) Describe(ctx context.Context, name string) (holdfast.QueueInfo, error) {
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return holdfast.QueueInfo{}, err
+	}
+	var info holdfast.QueueInfo
+	err = o.describe(ctx, &info)
+	return info, err
+}
+
+func (ad admin) Pause(ctx context.Context, name string, paused bool) error {
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	_, err = o.command(ctx, "pause", func(a *turn, t queue.Token) { o.core.Pause(a.Now(), t, paused) })
+	return err
+}
+
+func (ad admin) Purge(ctx context.Context, name string) (uint64, error) {
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return 0, err
+	}
+	r, err := o.command(ctx, "purge", func(a *turn, t queue.Token) { o.core.Purge(a.Now(), t) })
+	return r.N, err
+}
+
+func (ad admin) Redrive(ctx context.Context, name, target string, limit int) (uint64, error) {
+	if limit < 0 {
+		return 0, fmt.Errorf("redrive queue %q: %w", name, &message.FieldError{Field: "limit", Fault: fmt.Sprintf("is %d", limit), Limit: "0 or more"})
+	}
+	if target != "" {
+		if err := queue.ValidName(target); err != nil {
+			return 0, fmt.Errorf("redrive queue %q: target: %w", name, err)
+		}
+		if target == name {
+			return 0, fmt.Errorf("redrive queue %q: %w", name, &message.FieldError{Field: "target", Fault: "is the queue itself"})
+		}
+	}
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return 0, err
+	}
+	r, err := o.command(ctx, "redrive", func(a *turn, t queue.Token) { o.core.Redrive(a.Now(), t, target, limit) })
+	return r.N, err
+}
+
+// Delete drops the queue with everything in it.
+func (ad admin) Delete(ctx context.Context, name string) error {
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	gone := fmt.Errorf("queue %q: %w: it was deleted", name, holdfast.ErrNoQueue)
+	o.push(&cmdDisconnect{err: gone})
+	if err := o.actor.Stop(ctx); err != nil {
+		return fmt.Errorf("delete queue %q: %w", name, err)
+	}
+	// The actor has released its hold; a new one is taken for the drop, which fences nobody but a third.
+	s, err := ad.b.j.Acquire(ctx, StreamName(name))
+	if err != nil {
+		return fmt.Errorf("delete queue %q: %w", name, err)
+	}
+	if err := s.Drop(ctx); err != nil {
+		return errors.Join(fmt.Errorf("delete queue %q: %w", name, err), s.Release())
+	}
+	return nil
+}
+
+const maxPeek = 1000
+
+func (ad admin) Peek(ctx context.Context, name string, po holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
+	if po.Limit == 0 {
+		po.Limit = 10
+	}
+	if po.Limit < 0 || po.Limit > maxPeek {
+		return nil, fmt.Errorf("peek queue %q: %w", name, &message.FieldError{Field: "limit", Fault: fmt.Sprintf("is %d", po.Limit), Limit: fmt.Sprintf("1 to %d", maxPeek)})
+	}
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return nil, err
+	}
+	return o.peek(ctx, po)
+}
+
+func (o *owner) peek(ctx context.Context, po holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
+	var infos []queue.MessageInfo
+	var records []located
+	err := o.ask(ctx, "peek", func(a *turn) {
+		infos = o.core.Peek(po.State, po.From, po.Limit)
+		for _, m := range infos {
+			records = o.core.Locate(records, queue.Span{Seq: m.Seq, Count: 1})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]holdfast.PeekedMessage, len(infos))
+	for i, m := range infos {
+		out[i] = holdfast.PeekedMessage{MessageInfo: m, ID: holdfast.ID{Stream: o.info.UID, Seq: m.Seq}}
+	}
+	if !po.Bodies {
+		return out, nil
+	}
+	read, err := o.readRecords(ctx, records, nil)
+	if err != nil {
+		return nil, fmt.Errorf("peek queue %q: %w", o.name, err)
+	}
+	kept := out[:0]
+	for _, m := range out {
+		pieces, _ := takeRead(read, queue.Span{Seq: m.Seq, Count: 1}, nil)
+		if len(pieces) == 0 {
+			continue // gone in the meantime
+		}
+		c := message.NewCursor(message.FrameFromSpans(nil, 1, pieces[0].data))
+		raw, _ := c.Next()
+		d, err := raw.Decode()
+		if err != nil {
+			return nil, fmt.Errorf("peek queue %q: message at seq %d: %w", o.name, m.Seq, err)
+		}
+		m.Message = d.Message
+		if d.HasOrigin {
+			m.ID = holdfast.ID{Stream: d.Origin.UID, Seq: d.Origin.Seq}
+		}
+		m.Hops = d.Hops
+		kept = append(kept, m)
+	}
+	return kept, nil
+}
+
+func (ad admin) Settle(ctx context.Context, name string, op holdfast.SettleOp, receipts []holdfast.Receipt, d time.Duration) ([]queue.Outcome, error) {
+	ops := map[holdfast.SettleOp]settleOp{
+		holdfast.SettleAck: opAck, holdfast.SettleNack: opNack, holdfast.SettleRelease: opRelease, holdfast.SettleExtend: opExtend}
+	so, ok := ops[op]
+	if !ok {
+		return nil, fmt.Errorf("settle in queue %q: %w", name, &message.FieldError{Field: "operation", Fault: fmt.Sprintf("%d is not one", op)})
+	}
+	o, err := ad.b.owner(ctx, name, false)
+	if err != nil {
+		return nil, err
+	}
+	spans := make([]queue.LeaseSpan, len(receipts))
+	for i, r := range receipts {
+		if r.Stream != o.info.UID {
+			return nil, fmt.Errorf("settle in queue %q: %w", name, &message.FieldError{Field: "receipt", Fault: r.String() + " is of another queue"})
+		}
+		spans[i] = queue.LeaseSpan{Lease: r.Lease, Seq: r.Seq, Count: 1}
+	}
+	if err := validSpans(spans); err != nil {
+		return nil, fmt.Errorf("settle in queue %q: %w", name, err)
+	}
+	r, err := o.command(ctx, "settle in", func(a *turn, t queue.Token) {
+		(&cmdSettle{op: so, spans: spans, d: d}).runAs(o, a, t)
+	})
+	return r.Outcomes, err
+}

@@ -1,0 +1,179 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/persistent"
+)
+
+// The defaults of Options.
+const (
+	DefaultCacheBytes = 32 << 20
+	DefaultSendBudget = 256 << 20
+	DefaultOpenLimit  = 4
+)
+
+// Options are what a broker is opened with. The zero value means the defaults; negative numbers are errors,
+// reported together.
+type Options struct {
+	// Name identifies the broker in logs and as the owner of queues. Default "local".
+	Name string
+	// Limits bound messages and frames. Their MaxBody is also held below what the journal can store.
+	Limits message.Limits
+	// NoAutoCreate makes the use of a queue that does not exist an error instead of creating it.
+	NoAutoCreate bool
+	// CacheBytes bounds the frames kept in memory for hand-over, for all queues together. Default 32 MiB.
+	CacheBytes int64
+	// SendBudget bounds what senders may have sent and not had answered, in bytes, for all of them
+	// together. Default 256 MiB. A sender that would exceed it is refused at its opening.
+	SendBudget int64
+	// OpenLimit is how many queues are recovered at the same time. Default 4.
+	OpenLimit int
+	// Lazy leaves the queues of the journal closed until they are used. By default the broker opens all of them in the
+	// background at its start, so that delays, expiries and dead letters of unused queues go on.
+	Lazy bool
+	// Persistent tunes the actors under the queues. Its callbacks are replaced by the broker's.
+	Persistent persistent.Options
+	// Logger gets the broker's log. Default slog.Default().
+	Logger *slog.Logger
+}
+
+func (o *Options) setDefaults() error {
+	var errs []error
+	for _, f := range []struct {
+		name string
+		v    *int64
+		def  int64
+	}{{"CacheBytes", &o.CacheBytes, DefaultCacheBytes}, {"SendBudget", &o.SendBudget, DefaultSendBudget}} {
+		if *f.v < 0 {
+			errs = append(errs, &message.FieldError{Field: f.name, Fault: fmt.Sprintf("is %d", *f.v), Limit: "0 or more"})
+		}
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	if o.OpenLimit < 0 {
+		errs = append(errs, &message.FieldError{Field: "OpenLimit", Fault: fmt.Sprintf("is %d", o.OpenLimit), Limit: "0 or more"})
+	}
+	if o.OpenLimit == 0 {
+		o.OpenLimit = DefaultOpenLimit
+	}
+	if o.Name == "" {
+		o.Name = "local"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.Persistent.Logger = o.Logger
+	o.Limits = o.Limits.WithDefaults()
+	return errors.Join(errs...)
+}
+
+// Broker runs the queues of one journal. All methods may be called concurrently.
+type Broker struct {
+	o       Options
+	j       journal.Journal
+	log     *slog.Logger
+	cache   *cache
+	granted atomic.Int64 // bytes of send windows
+
+	// life ends when the broker closes; work that nobody waits for runs under it.
+	life context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	reg registry
+}
+
+var _ holdfast.Link = (*Broker)(nil)
+
+// Open starts a broker on a journal. It returns at once: queues are recovered in the background (see
+// Options.Lazy), and a call that needs one waits for it. The journal stays the caller's to close, after Close.
+func Open(ctx context.Context, j journal.Journal, o Options) (*Broker, error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, fmt.Errorf("open broker: %w", err)
+	}
+	// A frame must fit into a record with its meta: some bytes a message at most, as the format of events has it.
+	if room := j.Limits().MaxRecordBytes - recordOverhead; o.Limits.MaxFrameBytes > room {
+		o.Limits.MaxFrameBytes = room
+		if most := room - frameOverhead; o.Limits.MaxBody > most {
+			return nil, fmt.Errorf("open broker: %w", &message.FieldError{
+				Field: "MaxBody", Fault: fmt.Sprintf("is %d bytes, more than a record of this journal takes", o.Limits.MaxBody),
+				Limit: fmt.Sprintf("%d bytes", most)})
+		}
+	}
+	b := &Broker{o: o, j: j, log: o.Logger, cache: newCache(o.CacheBytes)}
+	b.life, b.end = context.WithCancel(context.WithoutCancel(ctx))
+	b.reg.init(o.OpenLimit)
+	if !o.Lazy {
+		b.background(b.openAll)
+	}
+	return b, nil
+}
+
+const (
+	recordOverhead = 256 << 10 // for the meta of a record that holds one full frame
+	frameOverhead  = 40 << 10  // attributes, entry and frame headers around one body
+)
+
+// background runs f in a goroutine that Close waits for, unless the broker is closing.
+func (b *Broker) background(f func(ctx context.Context)) bool {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	if b.reg.closed {
+		return false
+	}
+	b.work.Go(func() { f(b.life) })
+	return true
+}
+
+// Queue returns a view of a queue, with which to send and receive. It does not touch the queue yet.
+func (b *Broker) Queue(name string) *holdfast.Queue {
+	return holdfast.NewQueue(name, b, holdfast.Options{Logger: b.log})
+}
+
+// Close stops the broker: streams are ended, what has been decided is stored, each queue writes a snapshot and is
+// released. When ctx ends first, the rest is left as after a crash, which costs a longer recovery and nothing
+// else. It is idempotent.
+func (b *Broker) Close(ctx context.Context) error {
+	handles := b.reg.close()
+	b.end()
+	var wg sync.WaitGroup
+	errs := make([]error, len(handles))
+	limit := make(chan struct{}, 8)
+	for i, h := range handles {
+		wg.Go(func() {
+			limit <- struct{}{}
+			defer func() { <-limit }()
+			errs[i] = h.stop(ctx)
+		})
+	}
+	wg.Wait()
+	b.work.Wait()
+	return errors.Join(errs...)
+}
+
+// rate limits a warning: allow tells whether it may be said now, and how many were held back before.
+type rate struct {
+	last atomic.Int64
+	held atomic.Int64
+}
+
+func (r *rate) allow(every time.Duration) (held int64, ok bool) {
+	now := time.Now().UnixNano()
+	last := r.last.Load()
+	if (last != 0 && now-last < int64(every)) || !r.last.CompareAndSwap(last, now) {
+		r.held.Add(1)
+		return 0, false
+	}
+	return r.held.Swap(0), true
+}

@@ -1,0 +1,178 @@
+package broker
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// mover carries messages to other queues: dead letters, and dead letters on their way back.
+//
+// A move is journaled by the source before it begins (moving) and after it is done (moved). In between the message is
+// sent to the target by a producer of its own, whose incarnation names the message and the move, under producer seq
+// 1: so a move that is repeated after a crash of either side is stored once (G3). When the source knows that the
+// message is there, the target is told to forget that producer.
+type mover struct {
+	o *owner
+
+	mu      sync.Mutex
+	jobs    []move
+	running bool
+}
+
+type move struct {
+	queue.Move
+	records []located
+}
+
+const moveProducer = "holdfast.move"
+
+// add takes a move. The core bounds how many there are at once. Called by the actor.
+func (m *mover) add(e queue.Move, records []located) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.jobs = append(m.jobs, move{e, records})
+	if !m.running {
+		m.running = m.o.b.background(m.run)
+	}
+}
+
+func (m *mover) run(ctx context.Context) {
+	for {
+		m.mu.Lock()
+		if len(m.jobs) == 0 || ctx.Err() != nil {
+			m.jobs, m.running = nil, false
+			m.mu.Unlock()
+			return
+		}
+		j := m.jobs[0]
+		m.jobs = m.jobs[1:]
+		m.mu.Unlock()
+		m.do(ctx, j)
+	}
+}
+
+// do carries one message, and tells the core how it went.
+func (m *mover) do(ctx context.Context, j move) {
+	o := m.o
+	var target *owner
+	frame, incarnation, to, err := m.frame(ctx, j)
+	producer := queue.Producer{ID: moveProducer, Incarnation: incarnation}
+	if err == nil {
+		target, err = m.send(ctx, to, producer, frame)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return
+	case errors.Is(err, journal.ErrCorrupt):
+		o.fail(err)
+		return
+	case err != nil:
+		o.log.Debug("move of a message failed, tried again later", "seq", j.Seq, "target", to, "error", err)
+	}
+	o.push(&cmdFunc{
+		do: func(o *owner, a *turn) {
+			o.core.MoveDone(a.Now(), j.Seq, err)
+			if err != nil {
+				return
+			}
+			o.settle(a)
+			a.After(func(err error) {
+				if err == nil {
+					target.forget(producer)
+				}
+			})
+		},
+		lost: func(error) {},
+	})
+}
+
+// frame makes the message as it goes to the target.
+func (m *mover) frame(ctx context.Context, j move) (frame []byte, incarnation, target string, err error) {
+	o := m.o
+	read, err := o.readRecords(ctx, j.records, nil)
+	if err != nil {
+		return nil, "", "", err
+	}
+	pieces, _ := takeRead(read, queue.Span{Seq: j.Seq, Count: 1}, nil)
+	if len(pieces) == 0 {
+		return nil, "", "", &journal.CorruptError{Stream: StreamName(o.name), Seq: j.Seq, What: "the body of a live message is missing"}
+	}
+	c := message.NewCursor(message.FrameFromSpans(nil, 1, pieces[0].data))
+	raw, _ := c.Next()
+	if target = j.Target; target == "" {
+		d, err := raw.Decode()
+		if err != nil || len(d.Hops) == 0 {
+			return nil, "", "", fmt.Errorf("redrive message at seq %d: it did not come from another queue", j.Seq)
+		}
+		target = d.Hops[len(d.Hops)-1].Queue
+	}
+	attrs, err := message.Moved(raw, message.Origin{UID: o.info.UID, Seq: j.Seq}, message.Hop{
+		Queue: o.name, Reason: j.Reason, Deliveries: j.Deliveries, TimeMs: j.At})
+	if err != nil {
+		return nil, "", "", &journal.CorruptError{Stream: StreamName(o.name), Seq: j.Seq, What: "attributes", Err: err}
+	}
+	var b message.Builder
+	b.AddRaw(message.Raw{Attrs: attrs, Body: raw.Body})
+	// Where the message lies now, not its id, names the move: a message that comes back here and leaves again
+	// does so from another seq.
+	return b.Finish(), fmt.Sprintf("%s-%d", hex.EncodeToString(o.info.UID[:]), j.Seq), target, nil
+}
+
+// send stores a frame of one message in another queue.
+func (m *mover) send(ctx context.Context, name string, p queue.Producer, frame []byte) (*owner, error) {
+	b := m.o.b
+	ev := &moveEvents{done: make(chan error, 1)}
+	link, _, err := b.OpenSender(ctx, name, holdfast.SenderConfig{Producer: p, NoWait: true}, ev)
+	if err != nil {
+		return nil, err
+	}
+	s := link.(*sender)
+	defer s.close(false)
+	l := b.o.Limits
+	l.Internal = true
+	// The origin and the moves come on top of what the sender was allowed.
+	l.MaxFrameBytes += frameOverhead
+	if err := s.send(1, frame, l); err != nil {
+		return nil, err
+	}
+	select {
+	case err := <-ev.done:
+		return s.o, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// forget frees the dedup entry of a finished move.
+func (o *owner) forget(p queue.Producer) {
+	o.push(&cmdFunc{
+		do: func(o *owner, a *turn) {
+			id := queue.SenderID(o.id())
+			o.core.OpenSender(a.Now(), id, queue.SenderOptions{Producer: p})
+			o.core.CloseSender(a.Now(), id, true)
+		},
+		lost: func(error) {},
+	})
+}
+
+// moveEvents waits for the one answer.
+type moveEvents struct{ done chan error }
+
+func (e *moveEvents) Accepted(holdfast.Accepted)      { e.tell(nil) }
+func (e *moveEvents) Refused(_ uint64, err error)     { e.tell(err) }
+func (e *moveEvents) Waits(waits bool, reason string) {}
+func (e *moveEvents) Broken(err error)                { e.tell(err) }
+func (e *moveEvents) tell(err error) {
+	select {
+	case e.done <- err:
+	default:
+	}
+}

@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// A hand-over whose bodies are all in the cache goes out at once, from the actor's goroutine. The others go
+// through the pump, one after the other: it reads their records, in the order in which the messages are
+// handed out, and a receiver's later hand-overs wait behind its earlier ones.
+type pump struct {
+	o *owner
+
+	mu      sync.Mutex
+	jobs    []handover
+	running bool
+
+	// Of the goroutine alone: what was read last, since the next hand-over usually goes on in the same record.
+	last []*entry
+}
+
+// handover is a stored Deliver whose bodies are not all in the cache.
+type handover struct {
+	r       *receiver
+	runs    []queue.Delivery
+	records []located
+}
+
+// located says in which record the bodies of messages lie.
+type located = queue.Located
+
+// locate asks the core where the bodies of messages are. Called by the actor.
+func (o *owner) locate(spans []queue.Span) []located {
+	var out []located
+	for _, s := range spans {
+		out = o.core.Locate(out, s)
+	}
+	return out
+}
+
+// deliver hands messages to a receiver. Called by the actor, once their lease is stored.
+func (o *owner) deliver(e queue.Deliver) {
+	r := o.receivers[e.Receiver]
+	if r == nil || r.closed.Load() {
+		return // what it was leased returns by the rules of a lost receiver
+	}
+	runs := o.withoutRefused(e.Runs)
+	if len(runs) == 0 {
+		return
+	}
+	if r.cold.Load() == 0 {
+		if out, ok := o.assemble(runs, nil); ok {
+			r.ev.Deliver(out)
+			return
+		}
+	}
+	spans := make([]queue.Span, len(runs))
+	for i, d := range runs {
+		spans[i] = queue.Span{Seq: d.Seq, Count: d.Count}
+	}
+	r.cold.Add(1)
+	o.pump.add(handover{r, runs, o.locate(spans)})
+}
+
+// withoutRefused leaves out messages that the store had no room for: their lease is void.
+func (o *owner) withoutRefused(runs []queue.Delivery) []queue.Delivery {
+	if len(o.refused) == 0 {
+		return runs
+	}
+	var out []queue.Delivery
+next:
+	for _, d := range runs {
+		for _, s := range o.refused {
+			if d.Seq < s.Seq+s.Count && s.Seq < d.Seq+d.Count {
+				continue next
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// assemble adds the bodies to hand-overs, from the cache or from what was just read. ok is false if any is missing.
+func (o *owner) assemble(runs []queue.Delivery, read []*entry) (out []holdfast.Run, ok bool) {
+	out = make([]holdfast.Run, 0, len(runs)+2)
+	var pieces []piece
+	for _, d := range runs {
+		left := queue.Span{Seq: d.Seq, Count: d.Count}
+		pieces = pieces[:0]
+		for left.Count > 0 {
+			before := left
+			if pieces, left = o.bodies.take(left, pieces); left.Count > 0 {
+				pieces, left = takeRead(read, left, pieces)
+			}
+			if left == before {
+				return nil, false
+			}
+		}
+		lease := d.LeaseSpan
+		for _, p := range pieces {
+			lease.Count = p.Count
+			run := d
+			run.LeaseSpan = lease
+			out = append(out, holdfast.Run{Delivery: run, Data: p.data})
+			lease.Lease += p.Count
+			lease.Seq += p.Count
+		}
+	}
+	return out, true
+}
+
+// takeRead is bodies.take for entries that were read.
+func takeRead(read []*entry, span queue.Span, out []piece) ([]piece, queue.Span) {
+	for _, e := range read {
+		if span.Seq < e.Seq || span.Seq >= e.Seq+e.Count {
+			continue
+		}
+		n := min(span.Count, e.Seq+e.Count-span.Seq)
+		data, ok := cutSpan(&e.cursor, e.frame, span.Seq-e.Seq, n)
+		if !ok {
+			return out, span
+		}
+		return append(out, piece{queue.Span{Seq: span.Seq, Count: n}, data}), queue.Span{Seq: span.Seq + n, Count: span.Count - n}
+	}
+	return out, span
+}
+
+func (p *pump) add(j handover) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.jobs = append(p.jobs, j)
+	if !p.running {
+		p.running = p.o.b.background(p.run)
+	}
+}
+
+func (p *pump) run(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		if len(p.jobs) == 0 || ctx.Err() != nil {
+			p.jobs, p.running = nil, false
+			p.mu.Unlock()
+			return
+		}
+		j := p.jobs[0]
+		p.jobs = p.jobs[1:]
+		p.mu.Unlock()
+		if !j.r.closed.Load() {
+			p.do(ctx, j)
+		}
+		j.r.cold.Add(-1)
+	}
+}
+
+func (p *pump) do(ctx context.Context, j handover) {
+	o := p.o
+	read, err := o.readRecords(ctx, j.records, p.last)
+	if err == nil {
+		p.last = read
+		out, ok := o.assemble(j.runs, read)
+		if ok {
+			if !j.r.closed.Load() {
+				j.r.ev.Deliver(out)
+			}
+			return
+		}
+		err = &journal.CorruptError{Stream: StreamName(o.name), Seq: j.runs[0].Seq, What: "the body of a live message is missing"}
+	}
+	if ctx.Err() == nil {
+		o.fail(err)
+	}
+}
+
+// fail stops a queue whose storage is damaged, before worse is done. Other queues go on.
+func (o *owner) fail(err error) {
+	o.log.Error("queue stopped: its storage cannot be read", "error", err)
+	o.actor.Fail(err)
+}
+
+// readRecords reads the bodies of records, all but those that before still holds. An error other than
+// damage is tried again until the broker or the queue stops.
+func (o *owner) readRecords(ctx context.Context, records []located, before []*entry) ([]*entry, error) {
+	var out []*entry
+	var want []uint64
+	for _, l := range records {
+		have := false
+		for _, e := range before {
+			if l.Span.Seq >= e.Seq && l.Span.Seq+l.Span.Count <= e.Seq+e.Count {
+				out, have = append(out, e), true
+				break
+			}
+		}
+		if !have && (len(want) == 0 || want[len(want)-1] != l.Record) {
+			want = append(want, l.Record)
+		}
+	}
+	for wait := 10 * time.Millisecond; len(want) > 0; wait = min(2*wait, time.Second) {
+		n := len(out)
+		var err error
+		out, err = o.readBodies(ctx, want, out)
+		if err == nil {
+			break
+		}
+		out = out[:n]
+		if errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrClosed) || ctx.Err() != nil {
+			return nil, err
+		}
+		o.log.Warn("cannot read message bodies, trying again", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-o.done:
+			return nil, journal.ErrClosed
+		}
+	}
+	return out, nil
+}
+
+func (o *owner) readBodies(ctx context.Context, records []uint64, out []*entry) ([]*entry, error) {
+	for rec, err := range o.stream.ReadBodies(ctx, records) {
+		if err != nil {
+			return out, fmt.Errorf("read bodies of queue %q: %w", o.name, err)
+		}
+		for be, err := range queue.BodyEntries(rec.Body) {
+			if err != nil {
+				return out, &journal.CorruptError{Stream: StreamName(o.name), Seq: rec.First, What: "body part", Err: err}
+			}
+			out = append(out, newEntry(be.Span, be.Frame))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,261 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// streamPrefix marks the streams of a journal that are queues.
+const streamPrefix = "queue/"
+
+// StreamName returns the name of the journal stream that holds a queue.
+func StreamName(queue string) string { return streamPrefix + queue }
+
+// registry knows the queues of a broker by name.
+type registry struct {
+	mu      sync.Mutex
+	closed  bool
+	handles map[string]*handle
+	limit   chan struct{} // queues being recovered
+}
+
+func (r *registry) init(limit int) {
+	r.handles = make(map[string]*handle)
+	r.limit = make(chan struct{}, limit)
+}
+
+// close refuses new handles and returns those that there are.
+func (r *registry) close() []*handle {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	return slices.Collect(maps.Values(r.handles))
+}
+
+// handle is a queue that is being opened, open, or could not be opened. It leaves the registry when its
+// owner stops, so that the next use tries anew.
+type handle struct {
+	b    *Broker
+	name string
+
+	ready chan struct{} // closed when owner or err is set
+	owner *owner
+	err   error
+
+	mu       sync.Mutex
+	progress [2]uint64 // seq reached and end, during recovery
+	failedAt time.Time
+}
+
+// retryFailed is how soon a queue that could not be opened is tried again on use.
+const retryFailed = time.Second
+
+// get returns the handle of a queue, which is opened in the background if it is not yet. exists tells that the caller
+// knows it to exist, or may create it.
+func (b *Broker) get(name string) (*handle, error) {
+	if err := queue.ValidName(name); err != nil {
+		return nil, err
+	}
+	r := &b.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, fmt.Errorf("broker: %w", holdfast.ErrClosed)
+	}
+	h := r.handles[name]
+	if h != nil && !h.expired() {
+		return h, nil
+	}
+	h = &handle{b: b, name: name, ready: make(chan struct{})}
+	r.handles[name] = h
+	b.work.Go(func() { h.open(b.life) })
+	return h, nil
+}
+
+// expired tells that opening failed long enough ago to try again.
+func (h *handle) expired() bool {
+	select {
+	case <-h.ready:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.err != nil && time.Since(h.failedAt) > retryFailed
+	default:
+		return false
+	}
+}
+
+// owner returns a queue's owner, opening the queue, and creating it if the broker does that and create allows it.
+func (b *Broker) owner(ctx context.Context, name string, create bool) (*owner, error) {
+	if err := queue.ValidName(name); err != nil {
+		return nil, err
+	}
+	if !create {
+		ok, err := b.exists(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("queue %q: %w", name, holdfast.ErrNoQueue)
+		}
+	}
+	h, err := b.get(name)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-h.ready:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("open queue %q: %w", name, context.Cause(ctx))
+	}
+	if h.err != nil {
+		return nil, h.err
+	}
+	return h.owner, nil
+}
+
+// exists tells whether a queue is open or stored.
+func (b *Broker) exists(ctx context.Context, name string) (bool, error) {
+	b.reg.mu.Lock()
+	h := b.reg.handles[name]
+	b.reg.mu.Unlock()
+	if h != nil {
+		return true, nil
+	}
+	r, err := b.j.Open(ctx, StreamName(name))
+	if err != nil {
+		return false, fmt.Errorf("look for queue %q: %w", name, err)
+	}
+	info, err := r.Info(ctx)
+	if err != nil {
+		return false, fmt.Errorf("look for queue %q: %w", name, err)
+	}
+	return info.Epoch > 0 && !info.Dropped, nil
+}
+
+// names lists the queues that are stored or open, ascending.
+func (b *Broker) names(ctx context.Context) ([]string, error) {
+	set := map[string]bool{}
+	for info, err := range b.j.Streams(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("list queues: %w", err)
+		}
+		if name, ok := strings.CutPrefix(info.Name, streamPrefix); ok && !info.Dropped {
+			set[name] = true
+		}
+	}
+	b.reg.mu.Lock()
+	for name := range b.reg.handles {
+		set[name] = true
+	}
+	b.reg.mu.Unlock()
+	return slices.Sorted(maps.Keys(set)), nil
+}
+
+// openAll opens every stored queue.
+func (b *Broker) openAll(ctx context.Context) {
+	names, err := b.names(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			b.log.Error("cannot list the queues of the journal; they are opened when they are used", "error", err)
+		}
+		return
+	}
+	for _, name := range names {
+		h, err := b.get(name)
+		if err != nil {
+			return // closing
+		}
+		select {
+		case <-h.ready:
+		case <-ctx.Done():
+			return
+		case b.reg.limit <- struct{}{}: // another one may begin
+			<-b.reg.limit
+		}
+	}
+}
+
+// Ready reports whether every stored queue is recovered or has failed, and how many of each there are.
+func (b *Broker) Ready() (ready, opening, failed int) {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	for _, h := range b.reg.handles {
+		select {
+		case <-h.ready:
+			if h.err != nil {
+				failed++
+			} else {
+				ready++
+			}
+		default:
+			opening++
+		}
+	}
+	return ready, opening, failed
+}
+
+// open recovers the queue.
+func (h *handle) open(ctx context.Context) {
+	b := h.b
+	select {
+	case b.reg.limit <- struct{}{}:
+		defer func() { <-b.reg.limit }()
+	case <-ctx.Done():
+		h.fail(fmt.Errorf("open queue %q: %w", h.name, holdfast.ErrClosed))
+		return
+	}
+	o, err := openOwner(ctx, h)
+	if err != nil {
+		if ctx.Err() == nil {
+			b.log.Error("queue cannot be opened", "queue", h.name, "error", err)
+		}
+		kind := holdfast.ErrUnavailable
+		if errors.Is(err, journal.ErrFenced) {
+			kind = holdfast.ErrFenced
+		}
+		h.fail(fmt.Errorf("open queue %q: %w: %w", h.name, kind, err))
+		return
+	}
+	h.owner = o
+	close(h.ready)
+}
+
+func (h *handle) fail(err error) {
+	h.mu.Lock()
+	h.err, h.failedAt = err, time.Now()
+	h.mu.Unlock()
+	close(h.ready)
+}
+
+// gone takes the handle out of the registry, when its owner has stopped.
+func (h *handle) gone() {
+	r := &h.b.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.handles[h.name] == h {
+		delete(r.handles, h.name)
+	}
+}
+
+// stop stops the owner, if the queue was ever open.
+func (h *handle) stop(ctx context.Context) error {
+	select {
+	case <-h.ready:
+	case <-ctx.Done():
+		return fmt.Errorf("stop queue %q: %w", h.name, context.Cause(ctx))
+	}
+	if h.owner == nil {
+		return nil
+	}
+	return h.owner.stop(ctx)
+}

@@ -1,0 +1,131 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// space gives back what dead messages take in the journal. Its work is never urgent and may be lost: a
+// discard that a crash swallows is repeated by the recovered core, or only costs space.
+type space struct {
+	o *owner
+
+	mu       sync.Mutex
+	dead     []journal.Range
+	survivor *relocation
+	running  bool
+}
+
+// relocation is survivors to be stored anew, so that their records can go.
+type relocation struct {
+	spans   []queue.Span
+	records []located
+}
+
+// discard hands over ranges of records whose bodies are dead. Called by the actor.
+func (s *space) discard(spans []queue.Span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range spans {
+		r := journal.Range{From: d.Seq, To: d.Seq + d.Count - 1}
+		if n := len(s.dead); n > 0 && s.dead[n-1].To+1 == r.From {
+			s.dead[n-1].To = r.To
+			continue
+		}
+		s.dead = append(s.dead, r)
+	}
+	s.start()
+}
+
+// relocate hands over survivors. The core asks for one batch at a time. Called by the actor.
+func (s *space) relocate(spans []queue.Span, records []located) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.survivor = &relocation{spans, records}
+	s.start()
+}
+
+func (s *space) start() {
+	if !s.running {
+		s.running = s.o.b.background(s.run)
+	}
+}
+
+func (s *space) run(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		dead, survivor := s.dead, s.survivor
+		s.dead, s.survivor = nil, nil
+		if (len(dead) == 0 && survivor == nil) || ctx.Err() != nil {
+			s.running = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		if len(dead) > 0 {
+			s.discardNow(ctx, dead)
+		}
+		if survivor != nil {
+			s.relocateNow(ctx, survivor)
+		}
+	}
+}
+
+func (s *space) discardNow(ctx context.Context, dead []journal.Range) {
+	o := s.o
+	if err := o.stream.DiscardBodies(ctx, dead); err != nil && ctx.Err() == nil {
+		select {
+		case <-o.done:
+			return
+		case <-time.After(100 * time.Millisecond): // not to spin on a store that is away
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		if len(s.dead) < 1<<16 {
+			s.dead = append(dead, s.dead...)
+		}
+		s.mu.Unlock()
+		o.log.Debug("discard of dead bodies failed, repeated later", "error", err)
+	}
+}
+
+// relocateNow reads the survivors and gives them to the core, which stores those that are still alive.
+func (s *space) relocateNow(ctx context.Context, rel *relocation) {
+	o := s.o
+	read, err := o.readRecords(ctx, rel.records, nil)
+	if err != nil {
+		if ctx.Err() == nil {
+			o.fail(err)
+		}
+		return
+	}
+	var spans []queue.Span
+	var frames [][]byte
+	for _, span := range rel.spans {
+		for span.Count > 0 {
+			pieces, left := takeRead(read, span, nil)
+			if len(pieces) == 0 { // discarded in the meantime
+				span = queue.Span{Seq: span.Seq + 1, Count: span.Count - 1}
+				continue
+			}
+			p := pieces[0]
+			spans = append(spans, p.Span)
+			frames = append(frames, message.FrameFromSpans(nil, int(p.Count), p.data))
+			span = left
+		}
+	}
+	o.push(&cmdFunc{
+		do: func(o *owner, a *turn) {
+			if err := o.core.Relocated(a.Now(), spans, frames); err != nil {
+				o.log.Error("bodies of survivors do not fit their messages", "error", err)
+			}
+		},
+		lost: func(error) {},
+	})
+}
