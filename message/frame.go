@@ -231,6 +231,9 @@ type Cursor struct {
 // NewCursor returns a cursor before the first message of a checked frame.
 func NewCursor(frame []byte) Cursor { return Cursor{rest: frame[FrameHeaderSize:]} }
 
+// NewSpanCursor returns a cursor before the first of the encoded messages that Span returned.
+func NewSpanCursor(span []byte) Cursor { return Cursor{rest: span} }
+
 // Index returns the index of the message that Next would return.
 func (c *Cursor) Index() int { return c.next }
 
