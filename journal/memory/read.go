@@ -180,6 +180,9 @@ func (s *stream) body(seq uint64) (*journal.Record, error) {
 	if !ok || in[i].body == nil {
 		return nil, nil
 	}
+	if _, err := journal.ParseHeader(journal.AppendHeader(nil, &in[i].Header)); err != nil {
+		return nil, err
+	}
 	if err := in[i].VerifyBody(in[i].body); err != nil {
 		return nil, err
 	}
