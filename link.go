@@ -67,6 +67,7 @@ type Accepted struct {
 
 // SenderEvents is how a broker speaks to a sender.
 type SenderEvents interface {
+	// Accepted says that messages are stored, and gives new credit.
 	Accepted(Accepted)
 	// Refused says that nothing from producer seq resume on was stored (with proof).
 	Refused(resume uint64, err error)
@@ -94,8 +95,7 @@ type ReceiverConfig struct {
 	// Session identifies the receiver across reconnections. Zero means none.
 	Session [16]byte
 	// Held are messages that the receiver holds from its stream before, to go on with.
-	Held []queue.LeaseSpan
-	// HeldEpochs is not zero where Held were leased under that epoch.
+	Held       []queue.LeaseSpan
 	Announces  bool          // it announces starts (Started)
 	Unbound    bool          // its leases outlive the stream
 	Visibility time.Duration // 0: the queue's
@@ -138,6 +138,7 @@ type ReceiverLink interface {
 	Credit(messages, bytes uint64)
 	// Started announces that the receiver begins with messages. Deliveries with ConfirmStart are not begun before the answer.
 	Started(spans []queue.LeaseSpan, reply Outcomes)
+	// Ack deletes messages: they are done.
 	Ack(spans []queue.LeaseSpan, reply Outcomes)
 	// Nack gives messages back as failed. delay < 0 means the queue's retry policy.
 	Nack(spans []queue.LeaseSpan, delay time.Duration, reply Outcomes)
@@ -157,12 +158,15 @@ type Admin interface {
 	Create(ctx context.Context, name string, cfg queue.Config) error
 	// List returns all queues, by name.
 	List(ctx context.Context) ([]QueueInfo, error)
+	// Describe returns one queue; it waits for its recovery.
 	Describe(ctx context.Context, name string) (QueueInfo, error)
 	// Configure replaces the configuration.
 	Configure(ctx context.Context, name string, cfg queue.Config) error
+	// Pause stops handing out, or with false goes on. Sends and acknowledgements are not touched by it.
 	Pause(ctx context.Context, name string, paused bool) error
 	// Purge deletes everything stored before the call, and returns how many messages.
 	Purge(ctx context.Context, name string) (uint64, error)
+	// Delete drops the queue with everything in it. Its streams end with ErrNoQueue.
 	Delete(ctx context.Context, name string) error
 	// Peek returns up to limit messages without leasing them, from seq from on.
 	Peek(ctx context.Context, name string, o PeekOptions) ([]PeekedMessage, error)

@@ -87,7 +87,7 @@ type Broker struct {
 	granted atomic.Int64 // bytes of send windows
 
 	// life ends when the broker closes; work that nobody waits for runs under it.
-	life context.Context
+	life context.Context //holdfast:allow context: the life of background work that no caller waits for
 	end  context.CancelFunc
 	work sync.WaitGroup
 

@@ -114,6 +114,24 @@ func (r *attrReader) bytes() []byte {
 	return s
 }
 
+func (r *attrReader) time(tag byte, a *Attrs) error {
+	v := r.uvarint()
+	dst, most, limit := &a.DelayMs, uint64(MaxDelay.Milliseconds()), "1ms to "+MaxDelay.String()
+	switch tag {
+	case tagTTL:
+		dst = &a.TTLMs
+	case tagNotBefore:
+		dst, most, limit = &a.NotBeforeMs, maxUnixMilli, "years 1970 to 9999"
+	case tagExpiresAt:
+		dst, most, limit = &a.ExpiresAtMs, maxUnixMilli, "years 1970 to 9999"
+	}
+	if v == 0 || v > most {
+		return fault(tagName(tag), limit, "is %d ms", v)
+	}
+	*dst = int64(v)
+	return nil
+}
+
 func (r *attrReader) internal(tag byte, a *Attrs, hop func(Hop)) {
 	if tag == tagOrigin {
 		if len(r.b) < len(a.Origin.UID) {
@@ -144,25 +162,9 @@ func parseAttrs(b []byte, l *Limits, header func(name, value []byte), hop func(H
 		}
 		last = tag
 		switch tag {
-		case tagDelay, tagTTL:
-			v := r.uvarint()
-			if v == 0 || v > uint64(MaxDelay.Milliseconds()) {
-				return a, fault(tagName(tag), "1ms to "+MaxDelay.String(), "is %d ms", v)
-			}
-			if tag == tagDelay {
-				a.DelayMs = int64(v)
-			} else {
-				a.TTLMs = int64(v)
-			}
-		case tagNotBefore, tagExpiresAt:
-			v := r.uvarint()
-			if v == 0 || v > maxUnixMilli {
-				return a, fault(tagName(tag), "years 1970 to 9999", "is %d ms", v)
-			}
-			if tag == tagNotBefore {
-				a.NotBeforeMs = int64(v)
-			} else {
-				a.ExpiresAtMs = int64(v)
+		case tagDelay, tagTTL, tagNotBefore, tagExpiresAt:
+			if err := r.time(tag, &a); err != nil {
+				return a, err
 			}
 		case tagPriority:
 			v := r.uvarint()
