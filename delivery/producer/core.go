@@ -84,10 +84,34 @@ func New(o Options) *Core {
 	return c
 }
 
+// Restore returns a Core that goes on where a durable producer was: the next message gets the number next, and
+// of the ones before it the ranges in unsettled, ascending, are not acknowledged. They count as transmitted, since
+// they may have been, are stored, and are transmitted again, whatever Options.Window is. Options.First is ignored.
+func Restore(o Options, next uint64, unsettled []Range) *Core {
+	o.First = next
+	if len(unsettled) > 0 {
+		o.First = unsettled[0].First
+	}
+	c := New(o)
+	c.next, c.released, c.reached = next, next, next
+	end := c.floor
+	for _, r := range unsettled {
+		if r.First > end {
+			c.settled.SetRange(end, r.First-1)
+		}
+		c.unsettled += r.Len()
+		end = r.Last + 1
+	}
+	if end < next {
+		c.settled.SetRange(end, next-1)
+	}
+	return c
+}
+
 // Room returns how many messages may be numbered now: the window less what is unsettled, and never so far
 // beyond the floor that a consumer would refuse it.
 func (c *Core) Room() int {
-	room := min(uint64(c.opts.Window-c.unsettled), c.floor+window.MaxWindow-c.next)
+	room := min(uint64(max(0, c.opts.Window-c.unsettled)), c.floor+window.MaxWindow-c.next)
 	return int(min(room, window.MaxSeq+1-c.next))
 }
 

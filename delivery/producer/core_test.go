@@ -364,3 +364,28 @@ func BenchmarkCore(b *testing.B) {
 		})
 	}
 }
+
+// Design §6, durable producer: "resumes after a crash": under the same numbers, with the floor of what is not
+// settled, everything unsettled going again first.
+func TestRestore(t *testing.T) {
+	c := Restore(millis(Options{Window: 4}), 11, []Range{{3, 4}, {6, 6}, {8, 9}})
+	if c.Floor() != 3 || c.Next() != 11 || c.Unsettled() != 5 || c.Room() != 0 {
+		t.Fatalf("floor %d next %d unsettled %d room %d", c.Floor(), c.Next(), c.Unsettled(), c.Room())
+	}
+	wantRanges(t, "late acknowledgement", c.Ack(nil, 1, 20), Range{3, 4}, Range{6, 6}, Range{8, 9})
+	if c.Floor() != 11 || c.Room() != 4 {
+		t.Errorf("floor %d room %d", c.Floor(), c.Room())
+	}
+
+	c = Restore(millis(Options{}), 11, []Range{{3, 4}, {8, 9}})
+	var got []Range
+	for r, ok := c.Transmit(100, 0); ok; r, ok = c.Transmit(100, 0) {
+		got = append(got, r)
+	}
+	wantRanges(t, "again", got, Range{3, 4}, Range{8, 9})
+
+	c = Restore(millis(Options{}), 11, nil)
+	if c.Floor() != 11 || c.Waiting() || c.Number(1) != 11 {
+		t.Error("a producer with nothing unsettled goes on at its next number")
+	}
+}

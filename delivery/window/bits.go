@@ -102,6 +102,26 @@ func (b *Bits) NextSet(from uint64) (uint64, bool) {
 	return 0, false
 }
 
+// Last returns the highest number of the set, and false if it is empty.
+func (b *Bits) Last() (uint64, bool) {
+	if b.count == 0 {
+		return 0, false
+	}
+	for seq := min(b.high, b.base+b.size()-1); ; {
+		pos := seq & (b.size() - 1)
+		if rest := b.words[pos>>6] << (63 - pos&63); rest != 0 {
+			if n := uint64(bits.LeadingZeros64(rest)); n <= seq-b.base {
+				return seq - n, true
+			}
+		}
+		if pos&63 >= seq-b.base {
+			// Not reached while count is right; ends the loop if it is not.
+			return 0, false
+		}
+		seq -= pos&63 + 1
+	}
+}
+
 // Advance raises the base, taking out everything below it. A lower base changes nothing.
 func (b *Bits) Advance(base uint64) {
 	if base <= b.base {

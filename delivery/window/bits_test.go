@@ -62,6 +62,13 @@ func TestBitsAgainstModel(t *testing.T) {
 				if got := b.NextClear(from); got != clear {
 					t.Fatalf("NextClear(%d) = %d, want %d", from, got, clear)
 				}
+				last, some := uint64(0), false
+				for seq := range model {
+					last, some = max(last, seq), true
+				}
+				if got, found := b.Last(); found != some || got != last {
+					t.Fatalf("Last() = %d %v, want %d %v", got, found, last, some)
+				}
 				set, ok := uint64(0), false
 				for seq := range model {
 					if seq >= from && (!ok || seq < set) {

@@ -33,6 +33,9 @@ func (o Outcome) String() string {
 // A Window belongs to the Table that made it. Once the table has dropped it, it changes no more: whoever
 // still holds it can ask Dropped, and a Settle marks nothing.
 type Window struct {
+	// Owner is whatever the table's owner wants to keep with the window. The package does not touch it.
+	Owner any
+
 	key        Key
 	contiguous uint64
 	above      Bits
