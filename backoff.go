@@ -3,6 +3,7 @@ package holdfast
 import (
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfastmq/holdfast/message"
@@ -28,6 +29,26 @@ func (b *backoff) next() time.Duration {
 }
 
 func (b *backoff) reset() { b.tries = 0 }
+
+// rateLimit holds back lines of a log.
+type rateLimit struct {
+	mu   sync.Mutex
+	last time.Time
+	held int
+}
+
+// allow tells whether a line may be written now, and how many were held back since the last one.
+func (r *rateLimit) allow(every time.Duration) (held int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.last.IsZero() && now.Sub(r.last) < every {
+		r.held++
+		return 0, false
+	}
+	held, r.held, r.last = r.held, 0, now
+	return held, true
+}
 
 // permanent tells whether opening a stream failed for a reason that trying again does not change.
 func permanent(err error) bool {

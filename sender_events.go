@@ -19,9 +19,10 @@ type senderStream struct {
 	bytes      uint64 // of frames sent
 	unanswered int    // frames sent and not answered
 	maxFrame   int
-	used       time.Time
-	starved    bool // the credit is too small for the next frame
-	waits      bool // the broker says that it grants nothing more
+	since      time.Time // it was opened
+	used       time.Time // something was last sent
+	starved    bool      // the credit is too small for the next frame
+	waits      bool      // the broker says that it grants nothing more
 	why        string
 }
 
@@ -167,6 +168,9 @@ func (st *senderStream) broke(err error, sending *frame) {
 	}
 	if s.stream != st {
 		return
+	}
+	if time.Since(st.since) > retryCap {
+		s.backoff.reset()
 	}
 	s.lose(err)
 	s.log.Debug("sender's stream broke", "error", err, "unanswered", st.unanswered)

@@ -285,7 +285,8 @@ func (s *Sender) opened(st *senderStream, o SenderOpened) {
 	s.stream, s.uid, s.epoch = st, o.StreamUID, o.Epoch
 	s.streams++
 	l := message.Limits{MaxBody: o.MaxBody, MaxFrameBytes: o.MaxFrameBytes}.WithDefaults()
-	st.maxFrame, st.used = l.MaxFrameBytes, time.Now()
+	st.maxFrame, st.since = l.MaxFrameBytes, time.Now()
+	st.used = st.since
 	st.grant(o.Credit)
 	s.limits.Store(&l)
 	s.grant()
