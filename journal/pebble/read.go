@@ -1,0 +1,324 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/holdfastmq/holdfast/journal"
+)
+
+// reader reads a stream by name: a journal.Reader. It sees what was acknowledged, and nothing that
+// is not on stable storage unless it was appended as Buffered.
+type reader struct {
+	j        *Journal
+	name     string
+	released atomic.Bool
+}
+
+var _ journal.Reader = (*reader)(nil)
+
+func (r *reader) check(ctx context.Context) error {
+	if r.released.Load() {
+		return journal.ErrClosed
+	}
+	return r.j.check(ctx)
+}
+
+func (r *reader) fail(err error) error {
+	return fmt.Errorf("read stream %q: %w", r.name, err)
+}
+
+// Info returns the stream's state.
+func (r *reader) Info(ctx context.Context) (journal.Info, error) {
+	if err := r.check(ctx); err != nil {
+		return journal.Info{}, r.fail(err)
+	}
+	st := r.j.lookup(r.name)
+	if st == nil {
+		return journal.Info{Name: r.name, Low: 1}, nil
+	}
+	return st.info(), nil
+}
+
+// view is an iterator over a stream's rows and the state that belongs to it.
+type view struct {
+	*pebble.Iterator
+	e    *engine
+	st   *stream
+	head head
+}
+
+func (v *view) close() error {
+	err := v.Iterator.Close()
+	v.e.leave()
+	return err
+}
+
+// view returns nil for a stream that does not exist. hidden, if not nil, is called with the state.
+func (r *reader) view(kind byte, hidden func(*discards)) (*view, error) {
+	st := r.j.lookup(r.name)
+	if st == nil {
+		return nil, nil
+	}
+	e, err := r.j.use()
+	if err != nil {
+		return nil, err
+	}
+	// Under the mutex, so that no discard gets between the state and the iterator.
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	h := st.acked
+	if hidden != nil {
+		hidden(&st.discards)
+	}
+	upper := prefixEnd(kind, st.no)
+	if kind != kindPart {
+		upper = seqKey(kind, st.no, h.end+1)
+	}
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: prefixKey(kind, st.no), UpperBound: upper})
+	if err != nil {
+		e.leave()
+		return nil, e.readError(r.name, 0, "open", err)
+	}
+	return &view{it, e, st, h}, nil
+}
+
+// ReadMeta yields records without bodies.
+func (r *reader) ReadMeta(ctx context.Context, from, to uint64) iter.Seq2[*journal.Record, error] {
+	return func(yield func(*journal.Record, error) bool) {
+		if err := r.readMeta(ctx, from, to, yield); err != nil {
+			yield(nil, r.fail(err))
+		}
+	}
+}
+
+func (r *reader) readMeta(ctx context.Context, from, to uint64, yield func(*journal.Record, error) bool) error {
+	if err := r.check(ctx); err != nil {
+		return err
+	}
+	v, err := r.view(kindMeta, nil)
+	if err != nil || v == nil {
+		return err
+	}
+	defer func() { _ = v.close() }() // its error came with the last step
+	from, to = max(from, v.head.low), min(to, v.head.end)
+	if from > to {
+		return nil
+	}
+	var chain journal.Chain
+	var rec journal.Record
+	next := from // the seq that the next record has to hold or begin with
+	ok := v.SeekLT(seqKey(kindMeta, v.st.no, from+1))
+	for ; ok && next <= to; ok = v.Next() {
+		if err := r.check(ctx); err != nil {
+			return err
+		}
+		if err := v.meta(&chain, &rec, next); err != nil {
+			return err
+		}
+		if rec.Last() < next { // the one before a hole
+			continue
+		}
+		next = rec.Last() + 1
+		if !yield(&rec, nil) {
+			return nil
+		}
+	}
+	if err := v.Error(); err != nil {
+		return v.e.readError(r.name, next, "meta cannot be read", err)
+	}
+	if next <= to {
+		return &journal.CorruptError{Stream: r.name, Seq: next, What: "record missing"}
+	}
+	return nil
+}
+
+// meta reads the row that the iterator is at, and verifies it. next is the seq that is expected.
+func (v *view) meta(chain *journal.Chain, rec *journal.Record, next uint64) error {
+	corrupt := func(what string, err error) error {
+		return &journal.CorruptError{Stream: v.st.name, Seq: next, What: what, Err: err}
+	}
+	first, err := parseMetaKey(v.Key())
+	if err != nil {
+		return corrupt("record", err)
+	}
+	val, err := v.ValueAndErr()
+	if err != nil {
+		return v.e.readError(v.st.name, next, "meta cannot be read", err)
+	}
+	h, meta, _, err := openMeta(val)
+	switch {
+	case errors.Is(err, journal.ErrNewerFormat):
+		return err
+	case err != nil:
+		return corrupt("record does not verify", err)
+	case h.First != first:
+		return corrupt(fmt.Sprintf("record of seq %d in its place", h.First), nil)
+	case h.UID != v.head.uid:
+		return corrupt(fmt.Sprintf("record of stream uid %s in its place", h.UID), nil)
+	}
+	if err := chain.Next(&h); err != nil {
+		var ce *journal.CorruptError
+		if errors.As(err, &ce) {
+			return &journal.CorruptError{Stream: v.st.name, Seq: ce.Seq, What: ce.What, Err: ce.Err}
+		}
+		return corrupt("record does not follow", err)
+	}
+	if h.Last() == v.head.end && h.CRC != v.head.endCRC {
+		return corrupt("the stream's head was made for another last record", nil)
+	}
+	if h.First > next {
+		return &journal.CorruptError{Stream: v.st.name, Seq: next, What: fmt.Sprintf("record missing: seq %d comes next", h.First)}
+	}
+	*rec = journal.Record{Header: h, Meta: meta}
+	return nil
+}
+
+// ReadBodies yields records with bodies, without metas.
+func (r *reader) ReadBodies(ctx context.Context, first []uint64) iter.Seq2[*journal.Record, error] {
+	return func(yield func(*journal.Record, error) bool) {
+		if err := r.readBodies(ctx, first, yield); err != nil {
+			yield(nil, r.fail(err))
+		}
+	}
+}
+
+func (r *reader) readBodies(ctx context.Context, first []uint64, yield func(*journal.Record, error) bool) error {
+	if err := r.check(ctx); err != nil {
+		return err
+	}
+	dead := make([]bool, len(first))
+	v, err := r.view(kindBody, func(d *discards) {
+		if len(d.runs)+len(d.done) > 0 {
+			for i, seq := range first {
+				dead[i] = d.hides(seq)
+			}
+		}
+	})
+	if err != nil || v == nil {
+		return err
+	}
+	defer func() { _ = v.close() }() // its error came with the last step
+	for i, seq := range first {
+		if err := r.check(ctx); err != nil {
+			return err
+		}
+		if dead[i] || seq == 0 || seq > v.head.end {
+			continue
+		}
+		rec, err := v.body(seq)
+		if err != nil {
+			return err
+		}
+		if rec != nil && !yield(rec, nil) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// body returns the record that begins at seq with its body, or nil if there is none.
+func (v *view) body(seq uint64) (*journal.Record, error) {
+	name := v.st.name
+	prefix := seqKey(kindBody, v.st.no, seq)
+	if !v.SeekGE(prefix) {
+		if err := v.Error(); err != nil {
+			return nil, v.e.readError(name, seq, "body cannot be read", err)
+		}
+		return nil, nil
+	}
+	if !bytes.HasPrefix(v.Key(), prefix) {
+		return nil, nil
+	}
+	s, err := parseBodyKey(v.Key())
+	if err != nil {
+		return nil, v.e.readError(name, seq, "body", err)
+	}
+	val, err := v.ValueAndErr()
+	if err != nil {
+		return nil, v.e.readError(name, seq, "body cannot be read", err)
+	}
+	corrupt := func(what string, err error) error {
+		return &journal.CorruptError{Stream: name, Seq: seq, What: what, Err: err}
+	}
+	h, err := journal.ParseHeader(val)
+	switch {
+	case errors.Is(err, journal.ErrNewerFormat):
+		return nil, err
+	case err != nil:
+		return nil, corrupt("body's record does not verify", err)
+	case h.First != s.first || h.Last() != s.last || h.UID != v.head.uid:
+		return nil, corrupt("body of another record in its place", nil)
+	}
+	body := bytes.Clone(val[journal.HeaderSize:])
+	if err := h.VerifyBody(body); err != nil {
+		return nil, corrupt("body does not verify", err)
+	}
+	return &journal.Record{Header: h, Body: [][]byte{body}}, nil
+}
+
+// ReadPart returns a copy of a part.
+func (r *reader) ReadPart(ctx context.Context, name string) ([]byte, error) {
+	if err := journal.CheckName("part", name); err != nil {
+		return nil, r.fail(err)
+	}
+	if err := r.check(ctx); err != nil {
+		return nil, r.fail(err)
+	}
+	fail := func(err error) ([]byte, error) { return nil, r.fail(fmt.Errorf("part %q: %w", name, err)) }
+	st := r.j.lookup(r.name)
+	if st == nil {
+		return fail(journal.ErrNotFound)
+	}
+	e, err := r.j.use()
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	defer e.leave()
+	v, closer, err := e.db.Get(partKey(st.no, name))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return fail(journal.ErrNotFound)
+	}
+	if err != nil {
+		return fail(e.readError(r.name, 0, "cannot be read", err))
+	}
+	defer closer.Close()
+	data, err := openPart(v)
+	if err != nil {
+		return fail(&journal.CorruptError{Stream: r.name, What: fmt.Sprintf("part %q", name), Err: err})
+	}
+	return append([]byte{}, data...), nil
+}
+
+// Parts lists part names.
+func (r *reader) Parts(ctx context.Context, prefix string) ([]string, error) {
+	if err := r.check(ctx); err != nil {
+		return nil, r.fail(err)
+	}
+	v, err := r.view(kindPart, nil)
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	if v == nil {
+		return nil, nil
+	}
+	var names []string
+	for ok := v.SeekGE(partKey(v.st.no, prefix)); ok; ok = v.Next() {
+		name := string(v.Key()[5:])
+		if len(name) < len(prefix) || name[:len(prefix)] != prefix {
+			break
+		}
+		names = append(names, name)
+	}
+	err = v.Error()
+	if err != nil {
+		err = r.fail(v.e.readError(r.name, 0, "list parts", err))
+	}
+	return names, errors.Join(err, v.close())
+}
