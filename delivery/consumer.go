@@ -24,7 +24,7 @@ type ConsumerController[T any] struct {
 	handler func(context.Context, T) error
 	log     *slog.Logger
 	born    time.Time
-	base    context.Context // of all handlers; ends with Close
+	spawn   func(*worker[T]) // starts a worker; its handlers' contexts end with cancel
 	cancel  context.CancelFunc
 
 	mu       sync.Mutex
@@ -68,7 +68,7 @@ func NewConsumerController[T any](opts ConsumerOptions[T], handler func(ctx cont
 	}
 	base, cancel := context.WithCancel(context.Background())
 	c := &ConsumerController[T]{
-		opts: o, handler: handler, log: o.Logger, born: time.Now(), base: base, cancel: cancel,
+		opts: o, handler: handler, log: o.Logger, born: time.Now(), cancel: cancel,
 		core: consumer.New(consumer.Options[payload[T]]{
 			MaxProducers: o.MaxProducers, IdleTTL: int64(o.ProducerIdleTTL),
 			MaxConcurrent: o.MaxConcurrent, PerProducer: o.MaxConcurrentPerProducer, InOrder: o.InOrder,
@@ -80,6 +80,10 @@ func NewConsumerController[T any](opts ConsumerOptions[T], handler func(ctx cont
 		kick:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		stopped: make(chan struct{}),
+	}
+	c.spawn = func(w *worker[T]) {
+		c.ended.Add(1)
+		go c.work(base, w)
 	}
 	c.ended.Add(1)
 	go c.loop()
@@ -185,9 +189,7 @@ func (c *ConsumerController[T]) deliver(h envelope, to ReplyTo, bodies func([]pa
 	if n.Known > 0 {
 		acks = c.core.AppendAcks(nil)
 	}
-	if n.Accepted > 0 {
-		c.employ()
-	}
+	c.employ() // also what a raised floor lets run
 	c.mu.Unlock()
 
 	if fault != nil {

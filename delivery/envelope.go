@@ -69,5 +69,6 @@ type FrameLimiter interface {
 // put them aside, and must not keep the slice. An error, or a panic, is a lost acknowledgement: the producer sends
 // again and is acknowledged again.
 type ReplyTo interface {
+	// Acknowledge takes acknowledgements of one producer's incarnation, or of several.
 	Acknowledge(acks []Acknowledgment) error
 }

@@ -27,6 +27,8 @@ type ProducerController[T any] struct {
 	typed *sender[T]      // for Consumer,
 	bytes *sender[[]byte] // or for Remote; the other is nil
 	store bool
+
+	waiting sync.Pool // of the *Confirmation of a Send
 }
 
 // shell is what the controller needs of its sender, whatever the body type.
@@ -140,22 +142,22 @@ func (p *ProducerController[T]) shell() shell {
 // message never left and uses no number; one that matches ErrUnconfirmed that it may have been handled or, if only
 // ctx ended, still will be.
 func (p *ProducerController[T]) Send(ctx context.Context, v T) error {
-	c := confirmationPool.Get().(*Confirmation)
+	c, ok := p.waiting.Get().(*Confirmation)
+	if !ok {
+		c = &Confirmation{once: make(chan error, 1)}
+	}
 	if err := p.post(ctx, v, c, nil); err != nil {
-		confirmationPool.Put(c)
+		p.waiting.Put(c)
 		return err
 	}
 	select {
 	case err := <-c.once:
-		confirmationPool.Put(c)
+		p.waiting.Put(c)
 		return err
 	case <-ctx.Done():
 		return &outcome{ErrUnconfirmed, context.Cause(ctx)} // c is settled later, and left to the collector
 	}
 }
-
-// confirmationPool has the confirmations of Send.
-var confirmationPool = sync.Pool{New: func() any { return &Confirmation{once: make(chan error, 1)} }}
 
 // Post sends v without waiting for its handler: it waits only for room in the window, until ctx ends. With
 // an error, which matches ErrNotSent, there is no confirmation; the message uses no number.

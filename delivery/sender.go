@@ -32,6 +32,7 @@ type sender[B any] struct {
 	buffered int // of queue: those of Offer,
 	bufBytes int // and their bytes
 	blocked  int // of queue: callers that wait
+	spare    []*waiter[B]
 	settled  []producer.Range
 	calls    []call // confirmations for the pump to make
 	awake    bool   // the pump runs, or is about to
@@ -132,7 +133,7 @@ func (s *sender[B]) post(ctx context.Context, m message[B], raw []byte) error {
 		s.mu.Unlock()
 		return nil
 	}
-	w := newWaiter[B]()
+	w := s.newWaiter()
 	w.m, w.raw = m, raw
 	s.queue.push(w)
 	s.blocked++
@@ -141,7 +142,7 @@ func (s *sender[B]) post(ctx context.Context, m message[B], raw []byte) error {
 
 	select {
 	case err := <-w.admitted:
-		w.recycle()
+		s.recycle(w)
 		return err
 	case <-ctx.Done():
 	}
@@ -151,13 +152,36 @@ func (s *sender[B]) post(ctx context.Context, m message[B], raw []byte) error {
 		s.blocked--
 		s.wakeDrain()
 		s.mu.Unlock()
-		w.recycle()
+		s.recycle(w)
 		return &outcome{ErrNotSent, context.Cause(ctx)}
 	}
 	s.mu.Unlock()
 	err := <-w.admitted // it was numbered, or refused, in that very moment
-	w.recycle()
+	s.recycle(w)
 	return err
+}
+
+// newWaiter returns the waiter of a caller that is going to block. They are used again within one sender: channels
+// must not leave the bubble of a testing/synctest, so a pool for all would not do.
+func (s *sender[B]) newWaiter() *waiter[B] {
+	if n := len(s.spare); n > 0 {
+		w := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		return w
+	}
+	return &waiter[B]{admitted: make(chan error, 1)}
+}
+
+// maxSpareWaiters bounds the waiters that are kept for their next use.
+const maxSpareWaiters = 64
+
+// recycle keeps a waiter, whose channel is empty, for its next use.
+func (s *sender[B]) recycle(w *waiter[B]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.m, w.raw = (message[B]{}), nil; len(s.spare) < maxSpareWaiters {
+		s.spare = append(s.spare, w)
+	}
 }
 
 // offer accepts a message if there is room in the window or the buffer.

@@ -1,7 +1,5 @@
 package delivery
 
-import "sync"
-
 // waiter is a message that is not numbered yet: of a caller that is blocked, or in the buffer of Offer.
 type waiter[B any] struct {
 	m          message[B]
@@ -10,17 +8,6 @@ type waiter[B any] struct {
 	prev, next *waiter[B]
 	queued     bool
 }
-
-// admittedPool has the channels of waiters. A pool of waiters would have to be one for each B, and a generic type
-// has no variables of its own; the channel is the larger part of the cost.
-var admittedPool = sync.Pool{New: func() any { return make(chan error, 1) }}
-
-func newWaiter[B any]() *waiter[B] {
-	return &waiter[B]{admitted: admittedPool.Get().(chan error)}
-}
-
-// recycle gives the channel, which is empty, back.
-func (w *waiter[B]) recycle() { admittedPool.Put(w.admitted) }
 
 // waiters is a queue out of whose middle a waiter can go, because its caller gave up.
 type waiters[B any] struct {

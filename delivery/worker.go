@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -47,8 +48,7 @@ func (c *ConsumerController[T]) employ() {
 			c.dismiss(w)
 			break
 		}
-		c.ended.Add(1)
-		go c.work(w)
+		c.spawn(w)
 	}
 	c.contended.Store(c.core.Ready())
 }
@@ -75,7 +75,7 @@ func (c *ConsumerController[T]) dismiss(w *worker[T]) {
 }
 
 // work runs jobs until there are none. w has its first.
-func (c *ConsumerController[T]) work(w *worker[T]) {
+func (c *ConsumerController[T]) work(ctx context.Context, w *worker[T]) {
 	defer c.ended.Done()
 	finished := false
 	defer func() {
@@ -86,24 +86,23 @@ func (c *ConsumerController[T]) work(w *worker[T]) {
 		w.outcomes[n] = false
 		w.handled.Store(n + 1)
 		if c.finishJob(w, int(n)+1) {
-			c.ended.Add(1)
-			go c.work(w)
+			c.spawn(w)
 		}
 	}()
-	for c.finishJob(w, c.runJob(w)) {
+	for c.finishJob(w, c.runJob(ctx, w)) {
 	}
 	finished = true
 }
 
 // runJob handles the messages of a job and returns how many: all, unless one failed that the others must wait
 // for, or the turn is over.
-func (c *ConsumerController[T]) runJob(w *worker[T]) int {
+func (c *ConsumerController[T]) runJob(ctx context.Context, w *worker[T]) int {
 	var began time.Time
 	for i := range w.job.Items {
-		if c.base.Err() != nil {
+		if ctx.Err() != nil {
 			return i
 		}
-		ok := c.handle(w, i)
+		ok := c.handle(ctx, w, i)
 		w.outcomes[i] = ok
 		w.handled.Store(int32(i + 1))
 		if !ok && c.opts.InOrder {
@@ -127,7 +126,7 @@ func (c *ConsumerController[T]) runJob(w *worker[T]) int {
 }
 
 // handle decodes a message and calls the handler. It reports whether the message is settled.
-func (c *ConsumerController[T]) handle(w *worker[T], i int) bool {
+func (c *ConsumerController[T]) handle(base context.Context, w *worker[T], i int) bool {
 	it := &w.job.Items[i]
 	key := it.Key()
 	body := it.Body.value
@@ -146,7 +145,7 @@ func (c *ConsumerController[T]) handle(w *worker[T], i int) bool {
 	}
 	ctx := &w.contexts[0]
 	w.contexts = w.contexts[1:]
-	ctx.Context = c.base
+	ctx.Context = base
 	ctx.meta = Metadata{ProducerID: key.Producer, Incarnation: key.Incarnation, Seq: it.Seq}
 	err := c.call(ctx, body)
 	if err == nil {
