@@ -15,7 +15,7 @@ var contextRules = []Rule{
 }
 
 // soon is what "soon after its context ends" may be on a busy machine.
-const soon = 5 * time.Second
+func (e *env) soon() time.Duration { return min(5*time.Second, e.cfg.Timeout/2) }
 
 // calls returns every call of a journal and a hold, by name. r is the hold's next record.
 func (e *env) calls(j journal.Journal, o *owner, r *journal.Record) map[string]func(ctx context.Context) error {
@@ -68,7 +68,7 @@ func contextEnded(e *env) {
 	for _, ctx := range []context.Context{cancelled, late} {
 		for what, f := range e.calls(e.j, o, r) {
 			var err error
-			e.within(what+" with an ended context", soon, func() { err = f(ctx) })
+			e.within(what+" with an ended context", e.soon(), func() { err = f(ctx) })
 			e.wantContextError(what, ctx, err)
 		}
 	}
@@ -94,12 +94,15 @@ func contextCut(e *env) {
 				if steps++; steps == n {
 					reached++
 					cancel()
-					<-c.Done()
+					select {
+					case <-c.Done():
+					case <-e.ctx.Done():
+					}
 				}
 				return nil
 			}))
 			var err error
-			e.within(fmt.Sprintf("%s, whose context ends at step %d,", what, n), soon, func() { err = f(ctx) })
+			e.within(fmt.Sprintf("%s, whose context ends at step %d,", what, n), e.soon(), func() { err = f(ctx) })
 			e.wantContextError(what, ctx, err)
 			cancel()
 		}

@@ -24,7 +24,8 @@ func durableReopen(e *env) {
 		o := e.acquire(e.j, "orders")
 		added := o.append(e.cfg.Span + i)
 		recs, bodies = append(recs, added...), append(bodies, added...)
-		o.writePart(fmt.Sprintf("part %d", i), e.blob(100))
+		part := e.blob(100)
+		o.writePart(fmt.Sprintf("part %d", i), part)
 		o.discardBodies(journal.Range{From: 1, To: bodies[1].Last()})
 		o.discardMeta(recs[2].First)
 		recs, bodies = recs[2:], bodies[2:]
@@ -35,6 +36,8 @@ func durableReopen(e *env) {
 		e.unchanged("closing and opening", r, before)
 		e.wantMetas(r, 0, all, recs)
 		e.wantBodies(r, bodies, bodies)
+		e.wantPart(r, fmt.Sprintf("part %d", i), part)
+		e.wantNoPart(r, fmt.Sprintf("part %d", i-2))
 		if info := e.info(e.reader(e.j, "gone")); !info.Dropped || info.End != gone.end {
 			e.Fatalf("the dropped stream, after opening: %+v", info)
 		}
@@ -53,7 +56,7 @@ func durableCrash(e *env) {
 	var recs []*journal.Record
 	var epoch uint64
 	parts := map[string][]byte{}
-	for range 12 {
+	for i := range 12 {
 		o := e.acquire(e.j, "orders")
 		if at := o.s.Acquired(); at.Epoch <= epoch {
 			e.Fatalf("after a power cut, epoch %d behind epoch %d", at.Epoch, epoch)
@@ -63,14 +66,14 @@ func durableCrash(e *env) {
 		for name, data := range parts {
 			e.wantPart(o.s, name, data)
 		}
-		for range e.rng.IntN(5) {
-			if e.rng.IntN(4) == 0 {
-				name := fmt.Sprintf("part %d", e.rng.IntN(3))
-				parts[name] = e.blob(200)
-				o.writePart(name, parts[name])
-			} else {
-				recs = append(recs, o.append(1)...)
-			}
+		// What is last before the cut is an append, a part, or nothing but the Acquire.
+		if i%3 > 0 {
+			recs = append(recs, o.append(1+e.rng.IntN(3))...)
+		}
+		if i%3 == 2 {
+			name := fmt.Sprintf("part %d", i%2)
+			parts[name] = e.blob(200)
+			o.writePart(name, parts[name])
 		}
 		e.cut()
 		o.wantEnd(e.reader(e.j, "orders"))

@@ -123,8 +123,13 @@ func (e *env) race(owners int, discards bool, losses float64) {
 			w.ctx = w.hooked(e.flaky(losses))
 		}
 		wg.Go(func() {
+			took := time.Duration(0)
 			for takeovers.Add(1) <= int64(e.cfg.Takeovers) && !e.Failed() && w.ctx.Err() == nil {
-				w.reign(j, h, discards)
+				// Let the others store something first, whatever that takes in this store.
+				w.pause(time.Duration(w.rng.Int64N(int64(3*time.Millisecond + 5*took))))
+				start := time.Now()
+				w.acquireAndAppend(j, h, discards)
+				took = time.Since(start) / 5
 			}
 		})
 	}
@@ -137,8 +142,8 @@ func (e *env) race(owners int, discards bool, losses float64) {
 	}
 }
 
-// reign acquires the stream and appends until it is fenced, or has had enough.
-func (e *env) reign(j journal.Journal, h *history, discards bool) {
+// acquireAndAppend acquires the stream and appends until it is fenced, or has had enough.
+func (e *env) acquireAndAppend(j journal.Journal, h *history, discards bool) {
 	floor := h.floor()
 	o := e.acquire(j, "orders")
 	at := o.s.Acquired()
@@ -176,6 +181,7 @@ func (e *env) archive(h *history, o *owner, end uint64) bool {
 	if n := len(recs); n > 0 {
 		recs = recs[:1+e.rng.IntN(n)]
 	}
+	e.wantAllBodies(o.s, recs)
 	h.archived = append(h.archived, recs...)
 	low := h.next()
 	for _, f := range []func() error{
@@ -247,10 +253,17 @@ func (e *env) checkHistory(h *history) {
 			e.Errorf("the record at seq %d of epoch %d is stored, but was told as fenced", no.First, no.Epoch)
 		}
 	}
+	e.wantAllBodies(r, kept)
+	e.Logf("%d records acknowledged, %d refused, %d discarded", len(h.acked), len(h.refused), len(h.archived))
+}
+
+// wantAllBodies requires that each of these records has its body.
+func (e *env) wantAllBodies(r journal.Reader, headers []journal.Header) {
+	e.Helper()
 	var recs []*journal.Record
-	for _, k := range kept {
-		if k.BodyLen > 0 {
-			recs = append(recs, &journal.Record{Header: k})
+	for _, h := range headers {
+		if h.BodyLen > 0 {
+			recs = append(recs, &journal.Record{Header: h})
 		}
 	}
 	bodies, err := e.bodies(r, recs)
@@ -258,14 +271,13 @@ func (e *env) checkHistory(h *history) {
 		e.Fatalf("ReadBodies: %v", err)
 	}
 	if len(bodies) != len(recs) {
-		e.Errorf("%d bodies are there, want %d", len(bodies), len(recs))
+		e.Fatalf("%d bodies are there, want %d", len(bodies), len(recs))
 	}
-	for _, b := range bodies {
-		if err := b.VerifyBody(b.Body...); err != nil {
-			e.Errorf("a wrong body: %v", err)
+	for i, b := range bodies {
+		if err := b.VerifyBody(b.Body...); err != nil || b.Header != recs[i].Header {
+			e.Fatalf("the body of the record at seq %d: got that of seq %d, %v", recs[i].First, b.First, err)
 		}
 	}
-	e.Logf("%d records acknowledged, %d refused, %d discarded", len(h.acked), len(h.refused), len(h.archived))
 }
 
 func raceStreams(e *env) {
@@ -303,17 +315,22 @@ func raceOneStream(e *env) {
 	var acked atomic.Uint64 // all up to it is stored
 	var low atomic.Uint64   // all below it may be discarded
 	low.Store(1)
+	var waiting atomic.Int64 // loops that have not gone round a few times
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	loop := func(id uint64, f func(w *env, s journal.Stream)) {
 		w := e.worker(id)
+		waiting.Add(1)
 		wg.Go(func() {
-			for {
+			for n := 1; ; n++ {
 				select {
 				case <-done:
 					return
 				default:
 					f(w, o.s)
+				}
+				if n == 5 {
+					waiting.Add(-1)
 				}
 			}
 		})
@@ -324,6 +341,9 @@ func raceOneStream(e *env) {
 		for rec, err := range s.ReadMeta(w.ctx, from, all) {
 			if err != nil {
 				w.Fatalf("ReadMeta: %v", err)
+			}
+			if rec.First > last+1 && rec.First > low.Load() {
+				w.Fatalf("ReadMeta yields seq %d after %d, but only what is below %d was discarded", rec.First, last, low.Load())
 			}
 			last = rec.Last()
 		}
@@ -362,16 +382,13 @@ func raceOneStream(e *env) {
 			}
 		}
 	})
-	for range e.cfg.Records {
+	for n := 0; (n < e.cfg.Records || waiting.Load() > 0) && !e.Failed(); n++ {
 		r := o.random()
 		if err := o.try(r); err != nil {
 			e.Errorf("append: %v", err)
 			break
 		}
 		acked.Store(r.Last())
-		if e.Failed() {
-			break
-		}
 	}
 	close(done)
 	wg.Wait()

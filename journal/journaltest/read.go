@@ -118,6 +118,9 @@ func readEarlyEnd(e *env) {
 					break
 				}
 			}
+			if i != n+1 {
+				e.Fatalf("%s, ranged over again, ends after %d records", name, i)
+			}
 		}
 	}
 	// The journal can be used from inside the loop.
