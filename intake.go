@@ -67,6 +67,7 @@ type intake struct {
 	watched                      bool
 
 	workers []*worker
+	onLost  func(Receipt) // of a Receiver
 	// For workers without the lock: whether there is a stream, and whether no more messages are to be begun with.
 	online, halting atomic.Bool
 	failures        rateLimit // of the log of failed handlers

@@ -51,6 +51,9 @@ func (st *intakeStream) Deliver(runs []Run) {
 		return
 	}
 	now := time.Now()
+	if c.held.head == nil {
+		c.kick() // there is something to renew
+	}
 	for i := range runs {
 		r := &runs[i]
 		n := int(r.Count)
@@ -161,6 +164,13 @@ func (c *intake) loseSpan(b *block, from, to int, reason string) {
 		return
 	}
 	b.touched.Store(true)
+	if c.onLost != nil && reason != lostGivenBack {
+		for _, s := range b.open(nil, from, to) {
+			for i := range s.Count {
+				c.onLost(Receipt{Stream: b.stream.uid, Epoch: b.stream.epoch, Lease: s.Lease + i, Seq: s.Seq + i})
+			}
+		}
+	}
 	n := c.markDone(b, from, to)
 	if n == 0 {
 		return

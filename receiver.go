@@ -32,6 +32,9 @@ type ReceiverOptions struct {
 	// Unbound leases outlive the receiver and its connection, and end by their timeout alone; their messages are settled by
 	// Delivery.Ack and its like, or by their receipts (Queue.Settle). It implies NoRenew.
 	Unbound bool
+	// OnLost, if not nil, is told when the receiver has lost the lease of a message before it was settled: another receiver
+	// may have it by now. It must return at once and must not call the receiver.
+	OnLost func(Receipt)
 	// Logger gets the receiver's log. Default: that of the queue.
 	Logger *slog.Logger
 }
@@ -57,7 +60,7 @@ func (q *Queue) NewReceiver(o ReceiverOptions) (*Receiver, error) {
 		cfg = ReceiverConfig{Unbound: true, Visibility: o.Visibility}
 	}
 	c := newIntake(q.name, q.link, o.Logger, cfg)
-	c.pull, c.renewal, c.maxHeld = true, o.MaxRenew, o.MaxBytes
+	c.pull, c.renewal, c.maxHeld, c.onLost = true, o.MaxRenew, o.MaxBytes, o.OnLost
 	if o.NoRenew || o.Unbound {
 		c.renewal = -1
 	}

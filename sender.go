@@ -27,6 +27,14 @@ type SenderOptions struct {
 	// ProducerID names the producer in the queue's bookkeeping, 1 to 256 bytes. Default: a random one. The sender
 	// makes a new incarnation of it, so the id need not be unique; it serves to tell producers apart.
 	ProducerID string
+	// Incarnation names the life of the producer that the sender goes on with, 1 to 256 bytes; ProducerID must be set. What
+	// an earlier sender of both names has stored is counted: see Sender.Resume. The broker remembers the
+	// producer after Close, and messages that are sent again under the same number are stored once, in another process too. It
+	// implies Strict. Default: a random one, forgotten at Close.
+	Incarnation string
+	// Strict ends the sender with the first message that is refused: nothing behind it is stored, so that what is
+	// stored is always a beginning of what was sent.
+	Strict bool
 	// MaxInFlight bounds the messages that are accepted from callers and not answered by the broker. Default
 	// 65,536. A caller whose message finds no room waits.
 	MaxInFlight int
@@ -50,6 +58,13 @@ func (o *SenderOptions) setDefaults() error {
 	if len(o.ProducerID) > 256 {
 		errs = append(errs, &message.FieldError{Field: "ProducerID", Fault: fmt.Sprintf("has %d bytes", len(o.ProducerID)), Limit: "256 bytes"})
 	}
+	if len(o.Incarnation) > 256 {
+		errs = append(errs, &message.FieldError{Field: "Incarnation", Fault: fmt.Sprintf("has %d bytes", len(o.Incarnation)), Limit: "256 bytes"})
+	}
+	if o.Incarnation != "" && o.ProducerID == "" {
+		errs = append(errs, &message.FieldError{Field: "Incarnation", Fault: "is set without ProducerID"})
+	}
+	o.Strict = o.Strict || o.Incarnation != ""
 	errs = append(errs,
 		defaultTo("MaxInFlight", &o.MaxInFlight, DefaultMaxInFlight),
 		defaultTo("MaxInFlightBytes", &o.MaxInFlightBytes, DefaultMaxInFlightBytes))
@@ -104,7 +119,8 @@ type Sender struct {
 	// What is accepted from callers: numbers and bytes of messages without an outcome, and who waits for room.
 	inFlight, inBytes int
 	waiting           admissions
-	admitted          int // have room, are not in a frame yet
+	spare             *admission // to be used again
+	admitted          int        // have room, are not in a frame yet
 
 	frameNo uint64
 	open    *frame // the last of pending, if it takes more messages
@@ -139,6 +155,7 @@ type Sender struct {
 	abort   context.CancelFunc
 	aborted bool
 	closing bool
+	ended   error         // why a strict sender takes nothing more
 	moved   chan struct{} // closed and replaced when something was settled and someone waits for that
 	watched bool
 
@@ -165,9 +182,13 @@ type SenderStats struct {
 }
 
 func newSender(name string, link Link, o SenderOptions) *Sender {
+	incarnation := o.Incarnation
+	if incarnation == "" {
+		incarnation = randomID()
+	}
 	return &Sender{
 		queue: name, link: link, o: o, log: o.Logger.With("queue", name),
-		producer: queue.Producer{ID: o.ProducerID, Incarnation: randomID()},
+		producer: queue.Producer{ID: o.ProducerID, Incarnation: incarnation},
 		nextSeq:  1, wake: make(chan struct{}, 1), moved: make(chan struct{}),
 	}
 }
@@ -199,6 +220,33 @@ func (s *Sender) SendAsync(ctx context.Context, m Message, done func(ID, error))
 		return s.notStored(err)
 	}
 	return nil
+}
+
+// Resume opens the sender's first stream and returns the number of the message that the queue expects next from the incarnation
+// that SenderOptions.Incarnation names: 1 if it knows none of it, n+1 if the first n messages are stored. The next message that is sent
+// gets that number, so that the caller leaves out what is stored. It is called before the first send.
+func (s *Sender) Resume(ctx context.Context) (next uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return 0, fmt.Errorf("resume sender to queue %q: %w", s.queue, ErrClosed)
+	}
+	if s.limits.Load() == nil {
+		if err := s.wait(ctx, 0); err != nil {
+			return 0, fmt.Errorf("resume sender to queue %q: %w", s.queue, err)
+		}
+		s.admitted--
+		s.release(1, 0)
+	}
+	return s.nextSeq, nil
+}
+
+// Producer returns what the sender is called in the queue's bookkeeping. Its incarnation changes when the sender has to begin a new one,
+// unless it is Strict.
+func (s *Sender) Producer() queue.Producer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.producer
 }
 
 // BatchError says which messages of a batch have no id because they are not stored, or may not be.

@@ -137,6 +137,10 @@ func (s *Sender) refuse(f *frame, err error) {
 	s.pending.pop()
 	s.stats.Refused += uint64(f.count)
 	s.settleFailed(f, s.notStored(err))
+	if s.o.Strict {
+		s.ended = refusedBefore(err)
+		s.failPending(s.ended)
+	}
 	s.progress()
 }
 

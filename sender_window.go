@@ -2,8 +2,8 @@ package holdfast
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
-	"sync"
 
 	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
@@ -25,8 +25,6 @@ type admission struct {
 	prev  *admission
 	next  *admission
 }
-
-var admissionPool = sync.Pool{New: func() any { return &admission{ready: make(chan struct{}, 1)} }}
 
 // admissions are served in order, so that large messages are not passed by for ever.
 type admissions struct{ head, tail *admission }
@@ -101,6 +99,9 @@ func (s *Sender) admit(ctx context.Context, m *Message, fn func(ID, error)) (pla
 	if s.closing {
 		return place{}, ErrClosed
 	}
+	if s.ended != nil {
+		return place{}, s.ended
+	}
 	if s.limits.Load() == nil || s.waiting.head != nil || !s.room(size) {
 		if err := s.wait(ctx, size); err != nil {
 			return place{}, err
@@ -135,8 +136,12 @@ func (s *Sender) room(size int) bool {
 
 // wait gives the lock away until there is room for a message, which is then reserved.
 func (s *Sender) wait(ctx context.Context, size int) error {
-	a := admissionPool.Get().(*admission)
-	defer admissionPool.Put(a)
+	a := s.spare
+	if a == nil {
+		a = &admission{ready: make(chan struct{}, 1)}
+	}
+	s.spare = a.next
+	defer func() { a.next, s.spare = s.spare, a }()
 	a.size, a.done, a.err = size, false, nil
 	s.waiting.push(a)
 	s.kick()
@@ -334,6 +339,9 @@ func (s *Sender) call() {
 func (s *Sender) failPending(err error) {
 	s.waiting.fail(err)
 	s.open = nil
+	if s.o.Strict && s.ended == nil {
+		s.ended = refusedBefore(err)
+	}
 	err = s.notStored(err)
 	for f := s.pending.pop(); f != nil; f = s.pending.pop() {
 		s.stats.Refused += uint64(f.count - len(f.gone))
@@ -352,4 +360,9 @@ func (s *Sender) failAll(err error) {
 	s.resend = nil
 	s.failPending(err)
 	s.progress()
+}
+
+// refusedBefore is why a strict sender does not store what is behind a refused message.
+func refusedBefore(err error) error {
+	return fmt.Errorf("a message before it was refused: %w", err)
 }

@@ -79,7 +79,7 @@ func (s *Sender) run(ctx context.Context) {
 		case actRenew:
 			s.renewIncarnation()
 		case actClose:
-			s.closeStream(true)
+			s.closeStream(s.o.Incarnation == "")
 		case actExit:
 			s.closeStream(false)
 			s.abort()
@@ -125,7 +125,7 @@ func (s *Sender) plan() (action, time.Duration) {
 			return actWait, wait
 		}
 		return actOpen, 0
-	case s.renew && s.flight.head == nil:
+	case s.renew && s.flight.head == nil && s.ended == nil:
 		return actRenew, 0
 	case !busy && s.closing:
 		return actClose, 0
@@ -295,12 +295,19 @@ func (s *Sender) opened(st *senderStream, o SenderOpened) {
 	s.resend = first
 	switch {
 	case o.Resume == 0: // it does not know the producer: it begins with what comes first
+	case first == nil && s.o.Incarnation != "" && s.nextSeq == 1:
+		s.nextSeq = o.Resume
+	case first == nil && o.Resume != s.nextSeq && s.o.Strict:
+		s.failPending(fmt.Errorf("%w: the queue expects message %d of the producer, not %d", ErrConflict, o.Resume, s.nextSeq))
 	case first == nil:
 		s.renew = s.renew || o.Resume != s.nextSeq
 	case o.Resume < first.first:
 		// What it had acknowledged is lost to it (a buffered queue after a crash of its machine). Nothing that
 		// is in flight is stored, and it has a new place to begin with.
 		s.takeBack(first)
+		if s.o.Strict {
+			s.failPending(fmt.Errorf("%w: the queue has lost messages from %d on that it had acknowledged", ErrConflict, o.Resume))
+		}
 	default:
 		// What is before Resume was stored, or is about to be: only an acceptance says which. Hence the frame
 		// before Resume is sent again, and its answer covers those before it.

@@ -91,6 +91,10 @@ var (
 	ErrQueueExists = errors.New("queue exists with another configuration")
 	// ErrUnknown says that a send may or may not be stored: the wait for the answer was given up.
 	ErrUnknown = errors.New("outcome unknown")
+	// ErrConflict says that a strict sender cannot go on where it was: the queue has more or fewer of its messages than it was
+	// told, because another sender uses the same producer id and incarnation, or because the queue lost what it had
+	// acknowledged (durability=buffered, after a crash of the machine).
+	ErrConflict = errors.New("sender out of step with the queue")
 	// ErrClosed says that the sender, receiver, client or broker was closed. Of a send: not stored.
 	ErrClosed = errors.New("closed")
 	// ErrFenced says that another broker owns the queue now.
