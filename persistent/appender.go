@@ -24,6 +24,8 @@ type appendJob struct {
 	after uint64
 	prev  uint32
 	rec   *journal.Record
+	// sealed tells that it was given before: an earlier try may still be reading it, so it is not touched.
+	sealed bool
 }
 
 // appendResult is what became of it.
@@ -38,8 +40,8 @@ type appendResult struct {
 }
 
 // give starts an append. The actor must not touch the record until the result is there.
-func (p *appender) give(after uint64, prev uint32, rec *journal.Record) {
-	p.job = appendJob{after: after, prev: prev, rec: rec}
+func (p *appender) give(job appendJob) {
+	p.job = job
 	p.busy = true
 	p.work <- &p.job
 }
@@ -52,8 +54,10 @@ func (p *appender) run(ctx context.Context, st journal.Stream, o *Options) {
 }
 
 func (p *appender) append(ctx context.Context, st journal.Stream, job *appendJob, o *Options) (res appendResult) {
-	if err := job.rec.Seal(job.prev); err != nil {
-		return appendResult{err: err, settled: true}
+	if !job.sealed {
+		if err := job.rec.Seal(job.prev); err != nil {
+			return appendResult{err: err, settled: true}
+		}
 	}
 	wait := o.RetryFirst
 	var said time.Time

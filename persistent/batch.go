@@ -32,6 +32,7 @@ type batch[E any] struct {
 	// handed tells that the appender had it; unsure, that its last result is not known or proves nothing;
 	// maybe, that one of its tries ended without an answer, so that somebody may still be reading its slices.
 	handed, unsure, maybe bool
+	sealed                bool
 	first                 time.Time // of the first try
 }
 
@@ -75,14 +76,14 @@ func (b *batch[E]) add(en entry[E], meta []byte, body [][]byte) {
 // last returns the seq of the last event.
 func (b *batch[E]) last() uint64 { return b.rec.First + b.rec.Count - 1 }
 
-// reset empties it for another use, keeping the slices unless somebody may still read them.
-func (b *batch[E]) reset() {
+// recycled returns it emptied for another use, or nil if somebody may still read it, or it is large.
+func (b *batch[E]) recycled() *batch[E] {
 	const keep = 64 << 10 // bytes of meta
 	if b.maybe || cap(b.rec.Meta) > keep {
-		*b = batch[E]{}
-		return
+		return nil
 	}
 	clear(b.events)
 	clear(b.rec.Body)
 	*b = batch[E]{rec: journal.Record{Meta: b.rec.Meta[:0], Body: b.rec.Body[:0]}, events: b.events[:0]}
+	return b
 }

@@ -33,8 +33,8 @@
 // just what makes room: deletes. So they are undone. For each event with a body that is not stored, the
 // actor calls [Behavior.Refuse], which returns an event without a body that undoes it. The records are formed
 // anew: the events keep their seqs and order, the bodies are left out, the undoing comes last. That is small,
-// and a store keeps some room for records without bodies. Once it is stored, the functions
-// given to After for the refused events are told ErrNotStored with journal.ErrFull; all others go on as if
+// and a store keeps some room for records without bodies. Once a refused event is stored without its body, the functions
+// given to After for it are told ErrNotStored with journal.ErrFull; all others go on as if
 // nothing had happened, deletes in the same record too. If a crash comes between a bodyless
 // event and what undoes it, recovery finds the one without the other and calls Refuse again.
 //

@@ -11,7 +11,8 @@ import (
 // waited for is stored, or an error that matches exactly one of ErrNotStored and ErrUnknown with
 // errors.Is, and also its cause: journal.ErrFenced, journal.ErrFull, ErrStopped, the error of an ended context.
 var (
-	// ErrNotStored says with proof that nothing of the command was stored, nor ever will be.
+	// ErrNotStored says with proof that nothing of the command was stored, nor ever will be; with journal.ErrFull, that
+	// its events with bodies were undone.
 	ErrNotStored = errors.New("not stored")
 	// ErrUnknown says that it may or may not be stored. It is journal.ErrUnknown.
 	ErrUnknown = journal.ErrUnknown

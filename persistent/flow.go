@@ -19,8 +19,8 @@ func (a *Context[E]) handOver() bool {
 		b.handed, b.first = true, time.Now()
 		b.rec.UID, b.rec.Epoch, b.rec.Kind = a.own.UID, a.own.Epoch, journal.KindEvents
 	}
-	b.unsure = true
-	a.app.give(a.stored.Last(), a.stored.CRC, &b.rec)
+	a.app.give(appendJob{after: a.stored.Last(), prev: a.stored.CRC, rec: &b.rec, sealed: b.sealed})
+	b.unsure, b.sealed = true, true
 	return true
 }
 
@@ -51,8 +51,7 @@ func (a *Context[E]) storedBatch(ctx context.Context, b *batch[E]) {
 	a.pending = a.pending[:n]
 	took, events := time.Since(b.first), len(b.events)
 	a.stats.appended(&h, events, took)
-	b.reset()
-	a.free = b
+	a.free = b.recycled()
 
 	a.begin()
 	a.beh.Stored(a, &h)
@@ -90,9 +89,11 @@ func (a *Context[E]) giveUp(err error) {
 		switch {
 		case w.seq <= a.stored.Last():
 			// Stored, but the actor ended before it was told.
+		case w.err != nil && w.from > a.doubt:
+			// Refused: with its body it was not stored, and without, it will be undone.
 		case w.from <= possible:
 			w.err = unknown(err)
-		case w.err == nil:
+		default:
 			w.err = notStored(err)
 		}
 		a.guard("a function given to After", func() { w.fn(w.err) })

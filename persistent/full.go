@@ -20,11 +20,11 @@ type fullness struct {
 // All pending events are decided and applied, and later ones were decided on top of them, so none of them
 // can be taken back. They can be undone: each event with a body is followed, behind everything that is
 // decided, by one without a body that undoes it. Then the bodies are left out, and what is to be
-// stored is small enough for the room that the store keeps for deletes. Those who wait for the
-// refused events are told so once the undoing is stored, since only that proves it.
+// stored is small enough for the room that the store keeps for deletes.
 //
 // A frame in the meta tells recovery which events are bodyless and which are undone: the two may be in
-// different records, and a crash may come between them.
+// different records, and where a crash comes between them recovery does the undoing. So once an event stands in
+// the stream without its body, it is proved that it will never count, and those who wait for it are told.
 func (a *Context[E]) storageFull(b *batch[E]) error {
 	if b.maybe {
 		a.doubt = b.last()
@@ -76,11 +76,6 @@ func (a *Context[E]) refuse() (n int, err error) {
 					w.err = notStored(fmt.Errorf("event at seq %d: %w", en.seq, journal.ErrFull))
 				}
 			}
-		}
-	}
-	for w := range a.after.len() {
-		if w := &a.after.all()[w]; w.err != nil {
-			w.seq = a.next - 1
 		}
 	}
 	return n, nil

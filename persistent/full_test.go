@@ -157,7 +157,7 @@ func TestFullWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j := fault.New(memory.New(), fault.Options{})
 				s := newShelf()
-				s.undoes = undoes
+				s.undoes = func(event) bool { return undoes }
 				a := openWith(t, j, s, persistent.Options{FullRetry: time.Second, NoFinalSnapshot: true})
 				j.SetFull(true)
 				outcomes := []chan error{send(t, a, note(1)), send(t, a, put("x")), send(t, a, take(2))}
@@ -264,6 +264,63 @@ func TestFullCrashBeforeUndo(t *testing.T) {
 			return
 		}
 	}
+}
+
+// §5: a record never has both bodies and events whose body was left out, so that whoever replays it knows where
+// each body is.
+func TestFullNeverMixesBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := fault.New(memory.New(), fault.Options{})
+		s := newShelf()
+		s.undoes = func(e event) bool { return e.size != 4 }
+		a := openWith(t, j, s, persistent.Options{NoFinalSnapshot: true})
+		j.SetPlan(noBodies)
+		release := make(chan struct{})
+		j.Next(fault.Append, fault.HoldBefore(release))
+		send(t, a, note(1))
+		for _, body := range []string{"refused", "kept", "kep2", "refused 2", "refused 3", "kep3"} {
+			send(t, a, put(body))
+		}
+		close(release)
+		synctest.Wait()
+		j.SetPlan(nil)
+		time.Sleep(time.Minute)
+		state := stop(t, a, s)
+		b, s2 := open(t, j, persistent.Options{})
+		if s2.state() != state || len(s2.things) != 3 {
+			t.Errorf("recovered\n%s\nwant\n%s", s2.state(), state)
+		}
+		var first []uint64
+		for _, h := range s2.records {
+			first = append(first, h.First)
+		}
+		var bodies string
+		for rec, err := range b.Store().ReadBodies(t.Context(), first) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			for seq, th := range s2.things {
+				if rec.First <= seq && seq <= rec.Last() {
+					want += th.size
+				}
+			}
+			if int(rec.BodyLen) != want {
+				t.Errorf("record %d…%d has %d bytes of body, want those of the things that are there: %d", rec.First, rec.Last(), rec.BodyLen, want)
+			}
+			for _, refused := range []uint64{2, 5, 6} {
+				if rec.First <= refused && refused <= rec.Last() {
+					t.Errorf("record %d…%d has bodies, and the refused put at seq %d", rec.First, rec.Last(), refused)
+				}
+			}
+			for _, c := range rec.Body {
+				bodies += string(c)
+			}
+		}
+		if bodies != "keptkep2kep3" {
+			t.Errorf("bodies %q", bodies)
+		}
+	})
 }
 
 // G10: a record that was refused after a try without an answer, and formed anew, meets its first form if that comes late:

@@ -127,7 +127,7 @@ func (a *Actor[C, E]) arm() {
 	if c.wakeAt != 0 && !c.blocked() {
 		add(max(c.clock.at(c.wakeAt), 1))
 	}
-	if s := &c.snap; s.events > 0 && s.chunks == nil && !s.saving && s.due > 0 {
+	if s := &c.snap; s.events > 0 && s.chunks == nil && !s.saving && s.due > 0 && c.cuttable() {
 		add(max(s.due, s.notBefore))
 	}
 	if next == 0 || a.armed > 0 && a.armed <= next {

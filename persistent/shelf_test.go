@@ -30,8 +30,9 @@ type shelf struct {
 	full   bool
 	log    []string // what was called, where noting is set
 	noting bool
-	undoes bool  // whether Refuse does
-	broken error // the first thing that was not as it must be
+	undoes func(e event) bool // what Refuse says
+	groups [][2]uint64        // first and last seq of what was persisted together and is not stored
+	broken error              // the first thing that was not as it must be
 
 	undelivered []string
 	stopped     error
@@ -45,6 +46,7 @@ type shelf struct {
 type thing struct {
 	at   int64
 	size int
+	id   uint64
 }
 
 // command does do, and persists.
@@ -55,7 +57,7 @@ type command struct {
 
 // The kinds of events.
 const (
-	kindPut  = 'p' // n things, with bodies
+	kindPut  = 'p' // n things, with bodies; m is their id
 	kindTake = 't' // the thing at seq n is gone
 	kindNote = 'n' // n is added to sum
 	kindUndo = 'u' // the put at seq n is undone; m is its count
@@ -128,7 +130,9 @@ func (codec) Seqs(e event) uint64 {
 
 func (codec) AppendBody(dst [][]byte, e event) [][]byte { return append(dst, e.body...) }
 
-func newShelf() *shelf { return &shelf{things: map[uint64]thing{}, next: 1, undoes: true} }
+func newShelf() *shelf {
+	return &shelf{things: map[uint64]thing{}, next: 1, undoes: func(event) bool { return true }}
+}
 
 func (s *shelf) fail(format string, args ...any) {
 	if s.broken == nil {
@@ -159,7 +163,7 @@ func (s *shelf) Apply(seq uint64, at int64, e event) {
 	switch e.kind {
 	case kindPut:
 		for i := range e.n {
-			s.things[seq+i] = thing{at, e.size}
+			s.things[seq+i] = thing{at, e.size, e.m}
 		}
 	case kindTake:
 		delete(s.things, e.n)
@@ -188,6 +192,12 @@ func (s *shelf) Stored(a *persistent.Context[event], h *journal.Header) {
 	if h.Last() != a.StoredSeq() {
 		s.fail("record %d…%d stored, StoredSeq is %d", h.First, h.Last(), a.StoredSeq())
 	}
+	s.groups = slices.DeleteFunc(s.groups, func(g [2]uint64) bool {
+		if g[0] <= h.Last() && h.Last() < g[1] {
+			s.fail("group %d…%d is split by record %d…%d", g[0], g[1], h.First, h.Last())
+		}
+		return g[1] <= h.Last()
+	})
 	s.records = append(s.records, *h)
 }
 
@@ -208,7 +218,7 @@ func (s *shelf) Full(a *persistent.Context[event], full bool) {
 
 func (s *shelf) Refuse(seq uint64, at int64, e event) (event, bool) {
 	s.note("refuse %d", seq)
-	return event{kind: kindUndo, n: seq, m: e.n}, s.undoes
+	return event{kind: kindUndo, n: seq, m: e.n}, s.undoes(e)
 }
 
 func (s *shelf) Undelivered(c command, err error) {
@@ -226,12 +236,15 @@ func (s *shelf) Stopped(err error) {
 	s.stopped = err
 }
 
+// seqs returns the seqs of the things, in order.
+func (s *shelf) seqs() []uint64 { return slices.Sorted(maps.Keys(s.things)) }
+
 // encode returns the state in chunks, the same for the same state.
 func (s *shelf) encode() [][]byte {
 	out := [][]byte{fmt.Appendf(nil, "%d %d %d", s.next, s.at, s.sum)}
-	for _, seq := range slices.Sorted(maps.Keys(s.things)) {
+	for _, seq := range s.seqs() {
 		t := s.things[seq]
-		out = append(out, fmt.Appendf(nil, "%d %d %d", seq, t.at, t.size))
+		out = append(out, fmt.Appendf(nil, "%d %d %d %d", seq, t.at, t.size, t.id))
 	}
 	return out
 }
@@ -260,7 +273,7 @@ func (s *shelf) Restore(id journal.SnapshotID, chunks iter.Seq2[[]byte, error]) 
 		} else {
 			var seq uint64
 			var t thing
-			_, err = fmt.Sscanf(string(c), "%d %d %d", &seq, &t.at, &t.size)
+			_, err = fmt.Sscanf(string(c), "%d %d %d %d", &seq, &t.at, &t.size, &t.id)
 			s.things[seq] = t
 		}
 		if err != nil {

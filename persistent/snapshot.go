@@ -65,9 +65,10 @@ func (s *snapshotter) wanted(o *Options, now func() time.Duration) bool {
 // stored. It returns false if nothing came of it.
 func (a *Context[E]) capture(ctx context.Context, force bool) bool {
 	s := &a.snap
-	if !force && !s.wanted(&a.opts, a.clock.elapsed) || !a.cut() {
+	if !force && !s.wanted(&a.opts, a.clock.elapsed) || !a.cuttable() {
 		return false
 	}
+	a.cut()
 	a.begin()
 	a.locked = true
 	chunks := a.beh.Capture()
@@ -82,19 +83,20 @@ func (a *Context[E]) capture(ctx context.Context, force bool) bool {
 	return true
 }
 
-// cut makes a record end at the last event, one that is not lost by a crash of the machine once it is
-// stored. It returns false if it cannot at present.
-func (a *Context[E]) cut() bool {
-	n := len(a.pending)
-	if n == 0 {
-		return !a.storedBuffered && a.next > 1
+// cuttable tells whether cut can do what it does: not if the last event is in a record that may be lost by a
+// crash of the machine and that is on its way already; then the next record will do.
+func (a *Context[E]) cuttable() bool {
+	if n := len(a.pending); n > 0 {
+		return !a.pending[n-1].handed || !a.pending[n-1].rec.Buffered
 	}
-	b := a.pending[n-1]
-	if b.handed {
-		return !b.rec.Buffered
+	return !a.storedBuffered
+}
+
+// cut makes a record end at the last event, one that will not be lost by a crash of the machine.
+func (a *Context[E]) cut() {
+	if n := len(a.pending); n > 0 && !a.pending[n-1].handed {
+		a.pending[n-1].closed, a.pending[n-1].rec.Buffered = true, false
 	}
-	b.closed, b.rec.Buffered = true, false
-	return true
 }
 
 // dropCapture gives up what was captured and is not yet being saved.

@@ -22,8 +22,8 @@ func persistN(t *testing.T, a *actor, n int, e event) {
 		if err := persist(t.Context(), a, e); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // a snapshot, too
 	}
-	synctest.Wait()
 }
 
 // §5: snapshots come by events, by bytes of meta and by time, not while nothing happens, and after a long replay.
@@ -310,6 +310,37 @@ func TestSnapshotOfBufferedRecords(t *testing.T) {
 				t.Errorf("crash after %d events: %d survive, the snapshot was at %d", crashAfter, end, snapshot)
 			}
 			_ = s
+		})
+	}
+}
+
+// G1, §4: where the last record may be lost by a crash of the machine, a snapshot that is due waits for the next one,
+// whether that record is stored or under way.
+func TestSnapshotWaitsBehindBufferedRecord(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			j := fault.New(memory.New(), fault.Options{})
+			a, s := open(t, j, persistent.Options{SnapshotEvery: time.Minute, AppendTimeout: time.Hour, NoFinalSnapshot: true})
+			do(t, a, func(c *persistent.Context[event], s *shelf) { c.SetBuffered(true) })
+			release := make(chan struct{})
+			if held {
+				j.Next(fault.Append, fault.HoldBefore(release))
+			}
+			outcome := send(t, a, put("x"))
+			time.Sleep(2 * time.Minute)
+			close(release)
+			if err := <-outcome; err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if n := j.Count(fault.WritePart); n != 0 {
+				t.Errorf("held %v: %d parts written behind a buffered record", held, n)
+			}
+			persistN(t, a, 1, put("y"))
+			if got := a.Stats().SnapshotSeq; got != 2 {
+				t.Errorf("held %v: snapshot at seq %d, want 2", held, got)
+			}
+			stop(t, a, s)
 		})
 	}
 }

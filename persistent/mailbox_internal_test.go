@@ -1,0 +1,43 @@
+package persistent
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// G9: a close that comes when the actor has seen an open mailbox, and is not asleep yet, wakes it all the same.
+func TestCloseBeforeSleepWakes(t *testing.T) {
+	m := newMailbox[int](1)
+	if m.drained() {
+		t.Fatal("open mailbox is drained")
+	}
+	m.close(ErrStopped)
+	if m.sleep() {
+		select {
+		case <-m.wake:
+		default:
+			t.Error("it sleeps for ever")
+		}
+	}
+}
+
+// G9: a Tell whose context ends when it is let in was let in, or was not: never both.
+func TestTellLetInAsItsContextEnds(t *testing.T) {
+	for range 2000 {
+		m := newMailbox[int](1)
+		if err := m.tryTell(item[int]{cmd: 1}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		told := make(chan error)
+		go func() { told <- m.tell(ctx, item[int]{cmd: 2}) }()
+		go cancel()
+		first := m.take(nil)
+		err := <-told
+		second := m.take(nil)
+		if got := len(first) + len(second); (err == nil) != (got == 2) || err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatalf("told %v, %d commands", err, got)
+		}
+	}
+}
