@@ -48,6 +48,14 @@ func (n *naive) OpenReceiver(ctx context.Context, name string, c holdfast.Receiv
 				}
 			}
 		}
+		for _, old := range n.receivers { // its connection has not been missed yet
+			if !old.closed && !old.cfg.Unbound && old.cfg.Session == c.Session {
+				if !old.ended.Swap(true) {
+					n.after(func() { old.ev.Broken(fmt.Errorf("opened again: %w", holdfast.ErrClosed)) })
+				}
+				old.end(true)
+			}
+		}
 		n.receivers = append(n.receivers, r)
 		n.after(func() { done <- o })
 	})

@@ -45,6 +45,7 @@ type naive struct {
 	ticking   bool
 	full      error // refuse all sends with it
 	stores    int
+	history   []string // bodies of all that was ever stored, if anybody is to judge it
 }
 
 type naiveOptions struct {
@@ -376,6 +377,9 @@ func (s *naiveSender) store(f naiveFrame) {
 			n.dedup[id] = uint64(len(n.msgs) + 1)
 		}
 		n.msgs = append(n.msgs, naiveMsg{frame: f.frame, from: from, to: off})
+		if n.sync == nil {
+			n.history = append(n.history, bodyOf(f.frame[from:off]))
+		}
 		n.live++
 		if a.Count++; a.First == 0 {
 			a.First = uint64(len(n.msgs))
