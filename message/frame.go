@@ -178,7 +178,7 @@ func Check(frame []byte, l Limits) (Info, error) {
 }
 
 func (a *Attrs) special() bool {
-	return a.DelayMs|a.NotBeforeMs|a.TTLMs|a.ExpiresAtMs != 0 || a.Priority != 0 || len(a.Key) > 0 || len(a.DedupID) > 0
+	return a.DelayMs|a.NotBeforeMs|a.TTLMs|a.ExpiresAtMs != 0 || a.Priority != 0 || len(a.Key) > 0 || len(a.DedupID) > 0 || a.HasOrigin
 }
 
 func checkHeader(frame []byte, l *Limits) error {

@@ -51,8 +51,14 @@ type Refused struct {
 type SenderWaits struct {
 	Sender SenderID
 	Waits  bool
-	Reason string // "full", "storage full"
+	Reason string // WaitsFull, WaitsStorageFull; empty if Waits is false
 }
+
+// The reasons of waiting.
+const (
+	WaitsFull        = "full"
+	WaitsStorageFull = "storage full"
+)
 
 // Delivery is one leased run of messages on their way to a receiver.
 type Delivery struct {
@@ -73,14 +79,13 @@ type Deliver struct {
 type LeaseLost struct {
 	Receiver ReceiverID
 	Spans    []LeaseSpan
-	Reason   string // LostExpired, LostPurged, LostResumed
+	Reason   string // LostExpired, LostPurged
 }
 
 // The reasons of lost leases.
 const (
 	LostExpired = "expired" // the visibility timeout
 	LostPurged  = "purged"  // the messages are gone
-	LostResumed = "resumed" // the session was opened again, and goes on with them there, or did not name them
 )
 
 // AckOutcome is what became of one run of an Ack, Nack, Release, Extend or Started.

@@ -1,5 +1,15 @@
 package queue
 
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/queue/internal/seqset"
+)
+
 // State is where a message is.
 type State uint8
 
@@ -16,10 +26,22 @@ const (
 )
 
 // String returns the state as a lower-case word.
-func (s State) String() string { panic("to follow") }
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+var stateNames = [...]string{"any", "ready", "blocked", "delayed", "retrying", "in-flight", "parked", "moving"}
 
 // ParseState returns the state of a word that String returned, or a FieldError.
-func ParseState(s string) (State, error) { panic("to follow") }
+func ParseState(s string) (State, error) {
+	if i := slices.Index(stateNames[:], s); i >= 0 {
+		return State(i), nil
+	}
+	return 0, &message.FieldError{Field: "state", Fault: fmt.Sprintf("is %q", clip(s)), Limit: strings.Join(stateNames[:], ", ")}
+}
 
 // MessageInfo is what the core knows of a message.
 type MessageInfo struct {
@@ -37,8 +59,85 @@ type MessageInfo struct {
 	Target string
 }
 
+// stateSet is a set of the messages of a state.
+type stateSet struct {
+	state State
+	set   *seqset.Set
+}
+
+// stateSets returns the states that are sets, but for the ready ones.
+func (c *Core) stateSets() [4]stateSet {
+	return [4]stateSet{{StateBlocked, &c.waiting}, {StateDelayed, &c.delayed}, {StateRetrying, &c.retrying}, {StateParked, &c.parked}}
+}
+
+// nextIn returns the first run of messages in a state from a seq on.
+func (c *Core) nextIn(state State, from uint64) (lo, hi uint64, ok bool) {
+	switch state {
+	case StateAny:
+		return c.live.NextRun(from, maxSeq)
+	case StateReady:
+		for p := range c.ready {
+			if a, b, is := c.ready[p].NextRun(from, maxSeq); is && (!ok || a < lo) {
+				lo, hi, ok = a, b, true
+			}
+		}
+		return lo, hi, ok
+	case StateInFlight:
+		lo, hi, _, ok = c.flights.Next(from)
+		return lo, hi, ok
+	case StateMoving:
+		lo, hi, _, ok = c.moves.Next(from)
+		return lo, hi, ok
+	}
+	for _, s := range c.stateSets() {
+		if s.state == state {
+			return s.set.NextRun(from, maxSeq)
+		}
+	}
+	return 0, 0, false
+}
+
 // Peek returns up to limit messages in a state, StateAny for all, from seq from on.
-func (c *Core) Peek(state State, from uint64, limit int) []MessageInfo { panic("to follow") }
+func (c *Core) Peek(state State, from uint64, limit int) []MessageInfo {
+	var out []MessageInfo
+	for len(out) < limit {
+		lo, hi, ok := c.nextIn(state, from)
+		if !ok {
+			break
+		}
+		is, end := c.stateRun(lo, hi)
+		if state != StateAny {
+			end = hi
+		}
+		for x := lo; x < end && len(out) < limit; x++ {
+			out = append(out, c.info(x, is))
+		}
+		from = end
+	}
+	return out
+}
+
+// info returns what is known of a message in a state.
+func (c *Core) info(x uint64, state State) MessageInfo {
+	t, _ := c.entries.Get(x)
+	m := MessageInfo{Seq: x, State: state, Size: c.sizes.At(x), Priority: c.priority(x), Deliveries: int(t.count), StoredAt: c.ages.of(x)}
+	switch state {
+	case StateRetrying:
+		m.Due = t.due
+	case StateDelayed:
+		m.Due, _ = c.due.Find(x)
+		if m.Due == 0 {
+			m.Due = c.now
+		}
+	case StateInFlight:
+		_, f, _ := c.flights.Get(x)
+		m.Due = f.deadline
+	case StateMoving:
+		_, v, _ := c.moves.Get(x)
+		m.Target = v.target
+	}
+	return m
+}
 
 // Stats is the state of a queue in numbers.
 type Stats struct {
@@ -91,4 +190,30 @@ type Stats struct {
 }
 
 // Stats returns the numbers of the queue. Its cost does not depend on the backlog.
-func (c *Core) Stats(now int64) Stats { panic("to follow") }
+func (c *Core) Stats(now int64) Stats {
+	n := &c.counts
+	s := Stats{
+		Depth: c.live.Len(), Ready: c.readyLen(), Blocked: c.waiting.Len(), Delayed: c.delayed.Len(), Retrying: c.retrying.Len(),
+		InFlight: c.flights.Len(), Parked: c.parked.Len(), Moving: c.moves.Len(), Bytes: c.bytes,
+		Sent: n.sent, Duplicates: n.duplicates, Delivered: n.delivered, Redelivered: n.redelivered, Acked: n.acked, Nacked: n.nacked,
+		Released: n.released, LeaseExpired: n.leaseExpired, Disconnected: n.disconnected, Expired: n.expired, Purged: n.purged,
+		Dropped: n.dropped, ParkedEver: n.parked, DeadLettered: n.deadLettered, Redriven: n.redriven, Unparked: n.unparked, Refused: n.refused,
+		Producers: c.producers.Len(), ProducersEvicted: n.producersEvicted, DedupIDs: c.dedup.Len(), DedupIDsEvicted: n.dedupEvicted,
+		HeldReceivers: len(c.lost), Receivers: len(c.receivers) - len(c.lost), Senders: len(c.senders),
+		StoredBytes: c.space.records.Bytes(), LiveBytes: c.liveCost(), Paused: c.paused, StorageFull: c.full, HoldingExpiry: now < c.holdTill,
+	}
+	if x, ok := c.live.Min(); ok {
+		s.OldestAge = max(0, now-c.ages.of(x))
+	}
+	for _, r := range c.receivers {
+		if !r.lost {
+			s.CreditOutstanding += r.credit - min(r.credit, r.used)
+		}
+	}
+	for _, x := range c.senders {
+		if x.waits {
+			s.WaitingSenders++
+		}
+	}
+	return s
+}
