@@ -169,6 +169,9 @@ func ParseHeader(b []byte) (Header, error) {
 	if b[0] != FormatVersion || crc32.Checksum(b[:HeaderSize-4], castagnoli) != h.CRC {
 		return h, fmt.Errorf("record header: checksum does not match: %w", ErrCorrupt)
 	}
+	if b[2] != 0 || b[3] != 0 {
+		return h, fmt.Errorf("record header uses what this binary does not know: %w", ErrNewerFormat)
+	}
 	if h.First == 0 || h.Count == 0 || h.First+h.Count < h.First {
 		return h, fmt.Errorf("record header: first seq %d, count %d: %w", h.First, h.Count, ErrCorrupt)
 	}

@@ -269,6 +269,21 @@ func TestSnapshotFallsBack(t *testing.T) {
 	}
 }
 
+// §4: a snapshot whose next events are discarded is none, though it is intact.
+func TestSnapshotBehindADiscard(t *testing.T) {
+	h := newHistory(t)
+	h.append(2)
+	h.save(big("old"))
+	h.append(2)
+	h.save(big("new"))
+	h.append(2)
+	h.discard(h.at.End - 1) // more than SaveSnapshot allowed
+	var se *journal.SnapshotError
+	if _, _, err := load(t.Context(), h.s); !errors.As(err, &se) || len(se.Tried) != 2 {
+		t.Fatalf("%v, want a SnapshotError", err)
+	}
+}
+
 // §4: a snapshot beyond the end of the stream's history is ignored, also when the stream has
 // grown past it, and is not kept as the older one.
 func TestSnapshotOfLostHistory(t *testing.T) {
