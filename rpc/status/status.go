@@ -114,8 +114,8 @@ func kind(e *wire.Error) error {
 		}
 	case wire.CodeProtocol:
 		return ErrProtocol
-	case wire.CodeCanceled:
-		// The other side gave up, not this one: its context is no business of the caller's.
+	case wire.CodeCanceled, wire.CodeClosed:
+		// The other side gave up or stops, not this one: what was asked for can be asked again, there or elsewhere.
 		return holdfast.ErrUnavailable
 	}
 	for _, s := range sentinels {

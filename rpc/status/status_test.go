@@ -16,7 +16,7 @@ import (
 func TestErrorsTravel(t *testing.T) {
 	for _, want := range []error{
 		holdfast.ErrUnknown, holdfast.ErrDenied, holdfast.ErrNoQueue, holdfast.ErrQueueExists, holdfast.ErrFenced,
-		holdfast.ErrUnavailable, holdfast.ErrClosed, queue.ErrFull, queue.ErrStorageFull, queue.ErrLeaseLost,
+		holdfast.ErrUnavailable, queue.ErrFull, queue.ErrStorageFull, queue.ErrLeaseLost,
 	} {
 		err := fmt.Errorf("send to queue %q: %w", "q", want)
 		got := travel(t, err)
@@ -43,8 +43,11 @@ func TestErrorsTravel(t *testing.T) {
 	}
 }
 
-// An end of the broker's context is not one of the caller's; what is not known is a broker error.
+// An end of the broker's context, or of the broker, is not one of the caller's; what is not known is a broker error.
 func TestErrorsOfTheOtherSide(t *testing.T) {
+	if got := travel(t, fmt.Errorf("broker: %w", holdfast.ErrClosed)); errors.Is(got, holdfast.ErrClosed) || !errors.Is(got, holdfast.ErrUnavailable) {
+		t.Errorf("closed became %v", got)
+	}
 	if got := travel(t, fmt.Errorf("open: %w", context.DeadlineExceeded)); errors.Is(got, context.DeadlineExceeded) || !errors.Is(got, holdfast.ErrUnavailable) {
 		t.Errorf("deadline became %v", got)
 	}

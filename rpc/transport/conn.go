@@ -23,18 +23,21 @@ const (
 const (
 	// linger is how long a connection that ends with a reason is kept for the peer to read it.
 	linger = time.Second
-	// ticks is in how many looks DeadAfter is divided. A peer of which nothing came at four of them in a row
-	// is dead, at most DeadAfter after its last byte.
-	ticks     = 5
-	deadTicks = ticks - 1
+	// ticks is in how many looks DeadAfter is divided. A peer of which nothing came at deadTicks of them in a row is
+	// dead: it is 80 to 90 % of DeadAfter after its last byte, and the rest is for what follows.
+	ticks     = 10
+	deadTicks = 8
+	// At every second silent look the peer is pinged, beginning at this one.
+	firstPingEager = 2
+	firstPing      = 3
 	tlsWrite  = 64 << 10
 )
 
 // ErrDead ends a connection whose peer sent nothing for Options.DeadAfter, not even the answer to a ping.
 var ErrDead = errors.New("connection is dead: nothing came from the other side")
 
-// errNotRead ends a connection whose peer does not read.
-var errNotRead = errors.New("the other side does not read")
+// ErrNotRead ends a connection whose peer does not read.
+var ErrNotRead = errors.New("the other side does not read")
 
 // Options of a connection. The zero value means the defaults.
 type Options struct {
@@ -46,7 +49,7 @@ type Options struct {
 	WriteTimeout time.Duration
 	// Buffer is how much may wait to be written, in bytes, before reading stops. Default 1 MiB.
 	Buffer int
-	// Eager pings after one silent look instead of two. One end of a connection is eager.
+	// Eager pings earlier than the other end, which then need not. One end of a connection is eager.
 	Eager bool
 	// Written, if not nil, is called by the writing goroutine when messages that EndBulk queued have been given to
 	// the operating system.
@@ -221,14 +224,14 @@ func (c *Conn) look() {
 	c.timer.Reset(c.o.DeadAfter / ticks)
 	c.mu.Unlock()
 
-	pingAt := 2
+	first := firstPing
 	if c.o.Eager {
-		pingAt = 1
+		first = firstPingEager
 	}
 	switch {
 	case idle >= deadTicks:
 		c.Fail(fmt.Errorf("%w for %v", ErrDead, c.o.DeadAfter))
-	case idle >= pingAt:
+	case idle >= first && (idle-first)%2 == 0:
 		c.End(wire.AppendPing(c.Begin(), n))
 	}
 }
@@ -286,7 +289,7 @@ func (c *Conn) writeLoop() {
 		}
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				err = fmt.Errorf("%w: nothing could be written for %v", errNotRead, c.o.WriteTimeout)
+				err = fmt.Errorf("%w: nothing could be written for %v", ErrNotRead, c.o.WriteTimeout)
 			}
 			c.Fail(fmt.Errorf("write: %w", err))
 			return

@@ -174,7 +174,7 @@ func TestPeerThatNeverReads(t *testing.T) {
 			}
 		}()
 		err := <-a.err
-		if took := time.Since(begun); took != DefaultWriteTimeout || !errors.Is(err, errNotRead) {
+		if took := time.Since(begun); took != DefaultWriteTimeout || !errors.Is(err, ErrNotRead) {
 			t.Errorf("%v after %v", err, took)
 		}
 		// Each ping is answered by as many bytes, and one buffer of them was read beyond the limit.

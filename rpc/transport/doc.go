@@ -5,7 +5,7 @@
 //
 // Serve reads in the goroutine that calls it and hands each frame to a function. One more goroutine writes
 // what others have queued with Begin and End (or EndBulk): everything that waits goes out with one system call, and
-// nothing waits for more to come. A timer looks every fifth of DeadAfter whether anything was read.
+// nothing waits for more to come. A timer looks ten times in DeadAfter whether anything was read.
 //
 // # Bounds
 //

@@ -30,7 +30,7 @@ const (
 	// MaxControl is the greatest payload of all frames but Send and Deliver, in bytes.
 	MaxControl = 1 << 20
 	// MaxSpans is the greatest number of spans or outcomes in one frame.
-	MaxSpans = 1 << 16
+	MaxSpans = 1 << 15
 	// MaxString is the greatest length of a string, in bytes.
 	MaxString = 4096
 	// MaxCredit is the greatest cumulative credit, in messages and in bytes.

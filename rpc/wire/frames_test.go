@@ -78,7 +78,7 @@ func samples() []sample {
 		{"ping", 0, ping{Token: 300}},
 		{"pong", 0, pong{Token: 300}},
 		{"goaway", 0, goaway{&Error{Code: CodeClosed, Message: "broker stops"}}},
-		{"open sender", 1, OpenSender{Queue: "orders", Producer: queue.Producer{ID: "web-1", Incarnation: "5f3a"}, EpochSeen: 3}},
+		{"open sender", 1, OpenSender{Queue: "orders", Producer: queue.Producer{ID: "web-1", Incarnation: "5f3a"}, Seen: Seen{StreamUID: uid(0x10), Epoch: 3}}},
 		{"open sender without dedup", 3, OpenSender{Queue: "orders", NoWait: true}},
 		{"sender opened", 1, SenderOpened{
 			StreamUID: uid(0x10), Epoch: 4, Resume: 1001, Credit: Credit{Messages: 11000, Bytes: 4 << 20},
@@ -92,7 +92,7 @@ func samples() []sample {
 		}}},
 		{"waits", 1, waits{true, "full"}},
 		{"open receiver", 2, OpenReceiver{
-			Queue: "orders", Session: uid(0xa0), Announces: true, Visibility: 30 * time.Second, EpochSeen: 4, Held: spans[:1],
+			Queue: "orders", Session: uid(0xa0), Announces: true, Visibility: 30 * time.Second, Seen: Seen{StreamUID: uid(0x10), Epoch: 4}, Held: spans[:1],
 		}},
 		{"open receiver: unbound", 4, OpenReceiver{Queue: "orders", Unbound: true}},
 		{"receiver opened", 2, ReceiverOpened{StreamUID: uid(0x10), Epoch: 4, Visibility: 30 * time.Second, Kept: spans[:1]}},

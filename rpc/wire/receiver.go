@@ -15,7 +15,7 @@ type OpenReceiver struct {
 	Announces  bool     // it sends Started
 	Unbound    bool     // its leases outlive the stream
 	Visibility time.Duration
-	EpochSeen  uint64
+	Seen       Seen
 	Held       []queue.LeaseSpan // what it holds from its stream before
 }
 
@@ -38,7 +38,7 @@ func AppendOpenReceiver(dst []byte, stream uint32, m *OpenReceiver) []byte {
 	}
 	b = append(b, flags)
 	b = appendMillis(b, m.Visibility)
-	b = binary.AppendUvarint(b, m.EpochSeen)
+	b = appendSeen(b, m.Seen)
 	return end(appendSpans(b, m.Held), at)
 }
 
@@ -52,7 +52,7 @@ func DecodeOpenReceiver(payload []byte) (OpenReceiver, error) {
 		r.fail("flags", "are %#x, some unknown", flags)
 	}
 	m.Announces, m.Unbound = flags&flagAnnounces != 0, flags&flagUnbound != 0
-	m.Visibility, m.EpochSeen = r.millis("visibility"), r.uvarint("epoch seen")
+	m.Visibility, m.Seen = r.millis("visibility"), r.seen()
 	m.Held = r.spans("held messages")
 	return m, r.end()
 }
@@ -223,8 +223,9 @@ const (
 	maxRun = 3*binary.MaxVarintLen64 + binary.MaxVarintLen64 + 1 + binary.MaxVarintLen64
 )
 
-// DeliverSize returns the greatest payload of a Deliver frame with so many runs and bytes of data.
-func DeliverSize(runs, data int) int { return binary.MaxVarintLen64 + runs*maxRun + data }
+// DeliverRoom returns how many bytes of data a Deliver frame certainly has room for, if its payload is at most
+// maxPayload bytes and it has at most so many runs.
+func DeliverRoom(maxPayload, runs int) int { return maxPayload - binary.MaxVarintLen64 - runs*maxRun }
 
 // AppendDeliverHeader appends what stands before the data of a Deliver frame: the header and the table of
 // runs. The data of the runs goes to the connection right behind it, in order. There are at most MaxSpans runs.

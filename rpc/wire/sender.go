@@ -8,10 +8,27 @@ import (
 
 // OpenSender opens a sender's stream under a stream id that is higher than any before.
 type OpenSender struct {
-	Queue     string
-	Producer  queue.Producer // zero: a sender without dedup
-	NoWait    bool
-	EpochSeen uint64 // the highest epoch of the queue that the client met, 0 if none
+	Queue    string
+	Producer queue.Producer // zero: a sender without dedup
+	NoWait   bool
+	Seen     Seen
+}
+
+// Seen is the newest life of a queue that a client has met: the uid of its stream and the highest epoch. Zero if it met none.
+// A broker whose epoch of that stream is lower has been superseded, and refuses with CodeFenced.
+type Seen struct {
+	StreamUID [16]byte
+	Epoch     uint64
+}
+
+func appendSeen(b []byte, s Seen) []byte {
+	return binary.AppendUvarint(append(b, s.StreamUID[:]...), s.Epoch)
+}
+
+func (r *reader) seen() (s Seen) {
+	copy(s.StreamUID[:], r.take("stream uid seen", 16))
+	s.Epoch = r.uvarint("epoch seen")
+	return s
 }
 
 // AppendOpenSender appends an OpenSender frame.
@@ -21,8 +38,7 @@ func AppendOpenSender(dst []byte, stream uint32, m *OpenSender) []byte {
 	b = appendString(b, m.Producer.ID)
 	b = appendString(b, m.Producer.Incarnation)
 	b = appendBool(b, m.NoWait)
-	b = binary.AppendUvarint(b, m.EpochSeen)
-	return end(b, at)
+	return end(appendSeen(b, m.Seen), at)
 }
 
 // DecodeOpenSender reads the payload of an OpenSender frame.
@@ -31,7 +47,7 @@ func DecodeOpenSender(payload []byte) (OpenSender, error) {
 	m := OpenSender{
 		Queue:    r.string("queue"),
 		Producer: queue.Producer{ID: r.string("producer id"), Incarnation: r.string("incarnation")},
-		NoWait:   r.bool("no-wait"), EpochSeen: r.uvarint("epoch seen"),
+		NoWait:   r.bool("no-wait"), Seen: r.seen(),
 	}
 	return m, r.end()
 }
