@@ -20,7 +20,7 @@ type env struct {
 	testing.TB
 	cfg    *Config
 	store  Store
-	ctx    context.Context
+	ctx    context.Context //holdfast:allow context: the deadline of the rule, whose calls are all this env makes
 	cancel context.CancelFunc
 	rng    *rand.Rand
 	j      journal.Journal

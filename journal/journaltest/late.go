@@ -92,7 +92,7 @@ func lateAppendToDropped(e *env) {
 
 // holdup makes a call stop at its n-th step.
 type holdup struct {
-	ctx     context.Context // for the call
+	hook    Hook // for the call
 	reached chan struct{}
 	release chan struct{}
 }
@@ -102,7 +102,7 @@ type holdup struct {
 func (e *env) hold(n int) *holdup {
 	h := &holdup{reached: make(chan struct{}), release: make(chan struct{})}
 	steps := 0 // of one call, in its goroutine
-	h.ctx = e.hooked(func(ctx context.Context, _, _ string, _ bool) error {
+	h.hook = func(ctx context.Context, _, _ string, _ bool) error {
 		steps++
 		if steps != n {
 			return nil
@@ -113,7 +113,7 @@ func (e *env) hold(n int) *holdup {
 		case <-ctx.Done():
 		}
 		return nil
-	})
+	}
 	return h
 }
 
@@ -121,7 +121,8 @@ func (e *env) hold(n int) *holdup {
 // was held up.
 func (o *owner) start(h *holdup, r *journal.Record) (outcome chan error, held bool) {
 	outcome = make(chan error, 1)
-	go func() { outcome <- o.s.Append(h.ctx, r.First-1, r) }()
+	ctx := o.hooked(h.hook)
+	go func() { outcome <- o.s.Append(ctx, r.First-1, r) }()
 	select {
 	case <-h.reached:
 		return outcome, true

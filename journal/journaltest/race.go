@@ -310,16 +310,21 @@ func raceStreams(e *env) {
 	wg.Wait()
 }
 
+// beside is what the loops of raceOneStream, that run beside the appends, know.
+type beside struct {
+	acked atomic.Uint64 // all up to it is stored
+	low   atomic.Uint64 // all below it may be discarded
+}
+
 func raceOneStream(e *env) {
 	o := e.acquire(e.j, "orders")
-	var acked atomic.Uint64 // all up to it is stored
-	var low atomic.Uint64   // all below it may be discarded
-	low.Store(1)
+	var b beside
+	b.low.Store(1)
 	var waiting atomic.Int64 // loops that have not gone round a few times
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	loop := func(id uint64, f func(w *env, s journal.Stream)) {
-		w := e.worker(id)
+	for id, loop := range []func(w *env, s journal.Stream){b.readMetas, b.discard, b.parts, b.readBodies} {
+		w := e.worker(uint64(id))
 		waiting.Add(1)
 		wg.Go(func() {
 			for n := 1; ; n++ {
@@ -327,7 +332,7 @@ func raceOneStream(e *env) {
 				case <-done:
 					return
 				default:
-					f(w, o.s)
+					loop(w, o.s)
 				}
 				if n == 5 {
 					waiting.Add(-1)
@@ -335,62 +340,66 @@ func raceOneStream(e *env) {
 			}
 		})
 	}
-	loop(1, func(w *env, s journal.Stream) { // reads metas
-		from, seen := low.Load(), acked.Load()
-		last := from - 1
-		for rec, err := range s.ReadMeta(w.ctx, from, all) {
-			if err != nil {
-				w.Fatalf("ReadMeta: %v", err)
-			}
-			if rec.First > last+1 && rec.First > low.Load() {
-				w.Fatalf("ReadMeta yields seq %d after %d, but only what is below %d was discarded", rec.First, last, low.Load())
-			}
-			last = rec.Last()
-		}
-		if last < seen {
-			w.Fatalf("ReadMeta ends at %d, but %d was acknowledged before it began", last, seen)
-		}
-	})
-	loop(2, func(w *env, s journal.Stream) { // discards
-		if end := acked.Load(); end > 60 && w.rng.IntN(4) == 0 {
-			low.Store(end - 50)
-			w.must("discard bodies", func() error { return s.DiscardBodies(w.ctx, []journal.Range{{From: 1, To: end - 51}}) })
-			w.must("discard metas", func() error { return s.DiscardMeta(w.ctx, end-50) })
-		}
-		w.pause(time.Millisecond)
-	})
-	loop(3, func(w *env, s journal.Stream) { // parts
-		name := fmt.Sprintf("part %d", w.rng.IntN(3))
-		data := w.blob(100)
-		w.must("write part", func() error { return s.WritePart(w.ctx, name, data) })
-		w.wantPart(s, name, data)
-		w.must("delete part", func() error { return s.DeleteParts(w.ctx, []string{name}) })
-		w.wantNoPart(s, name)
-	})
-	loop(4, func(w *env, s journal.Stream) { // bodies and info
-		seen := acked.Load()
-		info := w.info(s)
-		if info.End < seen {
-			w.Fatalf("Info.End is %d, but %d was acknowledged before", info.End, seen)
-		}
-		for rec, err := range s.ReadBodies(w.ctx, []uint64{info.End, info.Low, seen, seen / 2}) {
-			if err != nil {
-				w.Fatalf("ReadBodies: %v", err)
-			}
-			if err := rec.VerifyBody(rec.Body...); err != nil {
-				w.Fatalf("ReadBodies: %v", err)
-			}
-		}
-	})
 	for n := 0; (n < e.cfg.Records || waiting.Load() > 0) && !e.Failed(); n++ {
 		r := o.random()
 		if err := o.try(r); err != nil {
 			e.Errorf("append: %v", err)
 			break
 		}
-		acked.Store(r.Last())
+		b.acked.Store(r.Last())
 	}
 	close(done)
 	wg.Wait()
 	o.wantEnd(o.s)
+}
+
+func (b *beside) readMetas(w *env, s journal.Stream) {
+	from, seen := b.low.Load(), b.acked.Load()
+	last := from - 1
+	for rec, err := range s.ReadMeta(w.ctx, from, all) {
+		if err != nil {
+			w.Fatalf("ReadMeta: %v", err)
+		}
+		if rec.First > last+1 && rec.First > b.low.Load() {
+			w.Fatalf("ReadMeta yields seq %d after %d, but only what is below %d was discarded", rec.First, last, b.low.Load())
+		}
+		last = rec.Last()
+	}
+	if last < seen {
+		w.Fatalf("ReadMeta ends at %d, but %d was acknowledged before it began", last, seen)
+	}
+}
+
+func (b *beside) discard(w *env, s journal.Stream) {
+	if end := b.acked.Load(); end > 60 && w.rng.IntN(4) == 0 {
+		b.low.Store(end - 50)
+		w.must("discard bodies", func() error { return s.DiscardBodies(w.ctx, []journal.Range{{From: 1, To: end - 51}}) })
+		w.must("discard metas", func() error { return s.DiscardMeta(w.ctx, end-50) })
+	}
+	w.pause(time.Millisecond)
+}
+
+func (b *beside) parts(w *env, s journal.Stream) {
+	name := fmt.Sprintf("part %d", w.rng.IntN(3))
+	data := w.blob(100)
+	w.must("write part", func() error { return s.WritePart(w.ctx, name, data) })
+	w.wantPart(s, name, data)
+	w.must("delete part", func() error { return s.DeleteParts(w.ctx, []string{name}) })
+	w.wantNoPart(s, name)
+}
+
+func (b *beside) readBodies(w *env, s journal.Stream) {
+	seen := b.acked.Load()
+	info := w.info(s)
+	if info.End < seen {
+		w.Fatalf("Info.End is %d, but %d was acknowledged before", info.End, seen)
+	}
+	for rec, err := range s.ReadBodies(w.ctx, []uint64{info.End, info.Low, seen, seen / 2}) {
+		if err != nil {
+			w.Fatalf("ReadBodies: %v", err)
+		}
+		if err := rec.VerifyBody(rec.Body...); err != nil {
+			w.Fatalf("ReadBodies: %v", err)
+		}
+	}
 }
