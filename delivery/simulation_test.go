@@ -117,7 +117,7 @@ func (s *simulation) handler(life int) func(context.Context, order) error {
 		s.running[lane] = true
 		s.mu.Unlock()
 		if draw.Float64() < 0.3 {
-			time.Sleep(time.Duration(draw.Int64N(int64(s.slowness) + 1)))
+			pause(time.Duration(draw.Int64N(int64(s.slowness) + 1)))
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *simulation) produce(id string, n int, r *rand.Rand, restarts int) {
 			}
 			next++
 			if r.Float64() < 0.1 {
-				time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
+				pause(time.Duration(r.IntN(2000)) * time.Millisecond)
 			}
 		}
 		if crashed {
@@ -333,7 +333,7 @@ func (s *simulation) chaos(done chan struct{}, restarts int) {
 			s.startConsumer()
 		case r.IntN(5) == 0:
 			s.network.Cut()
-			time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
+			pause(time.Duration(r.IntN(5000)) * time.Millisecond)
 			s.network.Heal()
 		}
 	}
@@ -370,3 +370,6 @@ func TestSimulation(t *testing.T) {
 		})
 	}
 }
+
+// pause waits in the virtual time of the simulation.
+func pause(d time.Duration) { <-time.After(d) }

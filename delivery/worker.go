@@ -226,6 +226,7 @@ func (c *ConsumerController[T]) finishJob(w *worker[T], rest int) bool {
 	if !mute && len(acks) > 0 {
 		w.replies = c.acknowledge(acks, w.replies)
 	}
+	clear(acks) // they hold windows
 	if more {
 		return true
 	}

@@ -235,7 +235,7 @@ func (t *Table) dropWindow(w *Window) {
 			break
 		}
 	}
-	w.dropped = true
+	w.dropped, w.entry = true, nil
 	if w.unsettled > 0 {
 		if e.unsettled -= w.unsettled; e.unsettled == 0 {
 			t.touch(e)
@@ -291,4 +291,6 @@ func (e *entry) linkBefore(root *entry) {
 
 func (e *entry) unlink() {
 	e.prev.next, e.next.prev = e.next, e.prev
+	// Or one dropped entry that somebody still holds would keep all that were dropped after it.
+	e.prev, e.next = nil, nil
 }
