@@ -43,7 +43,7 @@ func Open[C, E any](ctx context.Context, j journal.Journal, stream string, b Beh
 		c: c, beh: b, box: newMailbox[C](o.Mailbox), kill: kill,
 		ready: make(chan struct{}), done: make(chan struct{}),
 	}
-	c.quit = func() { a.box.close(a.stopped(nil)) }
+	c.kill, c.quit = kill, func() { a.box.close(a.stopped(nil)) }
 	unlink := context.AfterFunc(ctx, func() { kill(context.Cause(ctx)) })
 	go a.run(life, j, unlink)
 	select {

@@ -76,14 +76,17 @@ func (b *batch[E]) add(en entry[E], meta []byte, body [][]byte) {
 // last returns the seq of the last event.
 func (b *batch[E]) last() uint64 { return b.rec.First + b.rec.Count - 1 }
 
-// recycled returns it emptied for another use, or nil if somebody may still read it, or it is large.
-func (b *batch[E]) recycled() *batch[E] {
-	const keep = 64 << 10 // bytes of meta
-	if b.maybe || cap(b.rec.Meta) > keep {
-		return nil
+// maxBatchEvents closes a record like MaxBatchBytes does: more events than that gain nothing by sharing a sync.
+const maxBatchEvents = 8 << 10
+
+// recyclable empties it for another use. It returns false if that must not be, since somebody may still read
+// it, or is not worth it, since it is large.
+func (b *batch[E]) recyclable() bool {
+	if b.maybe || cap(b.rec.Meta) > 256<<10 || cap(b.events) > 2*maxBatchEvents {
+		return false
 	}
 	clear(b.events)
 	clear(b.rec.Body)
 	*b = batch[E]{rec: journal.Record{Meta: b.rec.Meta[:0], Body: b.rec.Body[:0]}, events: b.events[:0]}
-	return b
+	return true
 }

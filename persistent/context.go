@@ -1,10 +1,12 @@
 package persistent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
@@ -39,7 +41,8 @@ type Context[E any] struct {
 	log    *slog.Logger
 	codec  Codec[E]
 	beh    events[E]
-	quit   func() // what Stop calls
+	quit   func()                  // what Stop calls
+	kill   context.CancelCauseFunc // what Actor.Kill calls
 
 	st     journal.Stream
 	own    journal.Info
@@ -61,7 +64,7 @@ type Context[E any] struct {
 
 	pending      []*batch[E] // decided and not stored, in order; the first may be with the appender
 	pendingBytes int
-	free         *batch[E] // to be used again
+	pool         sync.Pool // of *batch[E]: unlike a list it gives up what an idle actor does not need
 	after        fifo[waiter]
 	scratch      scratch[E]
 
@@ -76,6 +79,7 @@ type waiter struct {
 	from uint64 // first seq that its own call may have decided
 	seq  uint64 // last seq that it waits for
 	fn   func(error)
+	none bool  // its own call decided nothing
 	err  error // what it is to be told once seq is stored
 }
 
@@ -160,10 +164,11 @@ func (a *Context[E]) PersistAsync(events ...E) error { return a.persist(events, 
 //
 // err is nil if it is stored. Otherwise it matches ErrNotStored or ErrUnknown, see there. ErrNotStored with
 // journal.ErrFull tells that an event which the same call of the behavior had decided was refused
-// by the store, and undone by Refuse; then the actor goes on. With all other errors it has stopped: the
-// state and the Context are not to be used.
+// by the store, and undone by Refuse; or, if the call had decided nothing until then, that the state it saw had an event in it
+// that was refused: what it would say was never true. The actor goes on. With all other errors it has stopped:
+// the state and the Context are not to be used.
 func (a *Context[E]) After(fn func(err error)) {
-	a.after.push(waiter{from: min(a.turn, a.next-1), seq: a.next - 1, fn: fn})
+	a.after.push(waiter{from: min(a.turn, a.next-1), seq: a.next - 1, fn: fn, none: a.turn == a.next})
 }
 
 // persist decides a group of events. If undoes is not 0, it is the one event that undoes the one of that seq.
@@ -201,6 +206,9 @@ func (a *Context[E]) persist(events []E, undoes uint64) error {
 	}
 	clear(s.entries)
 	clear(s.body)
+	if cap(s.meta) > 64<<10 || cap(s.entries) > 1024 || cap(s.body) > 1024 {
+		*s = scratch[E]{} // one large group is no reason to keep that much
+	}
 	return nil
 }
 
@@ -244,12 +252,12 @@ func (a *Context[E]) openBatch(size, events int) *batch[E] {
 	if n := len(a.pending); n > 0 {
 		b := a.pending[n-1]
 		room := b.room(size, events)
-		if !b.closed && !b.handed && (len(b.events) == 0 || room <= a.opts.MaxBatchBytes && room <= a.lim.MaxRecordBytes) {
+		if !b.closed && !b.handed && room <= a.opts.MaxBatchBytes && room <= a.lim.MaxRecordBytes && len(b.events) < maxBatchEvents {
 			return b
 		}
 	}
-	b := a.free
-	if a.free = nil; b == nil {
+	b, ok := a.pool.Get().(*batch[E])
+	if !ok {
 		b = &batch[E]{}
 	}
 	b.rec.Buffered = a.buffered

@@ -74,7 +74,7 @@ func lives(t *testing.T, j *fault.Journal, h *history, full *atomic.Bool) {
 				synctest.Wait()
 			}
 			if full.Store(i >= 12 && i < 18); i == 18 {
-				time.Sleep(2 * time.Second)
+				pass(t, 2 * time.Second)
 			}
 		}
 		synctest.Wait()

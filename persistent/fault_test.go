@@ -162,16 +162,16 @@ func TestIdleFence(t *testing.T) {
 				if err := persist(t.Context(), a, put("x")); err != nil {
 					t.Fatal(err)
 				}
-				if err := a.Store().CheckOwner(t.Context()); err != nil {
+				if err := a.CheckOwner(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				open(t, j, persistent.Options{})
 				var err error = journal.ErrFenced
 				switch how {
 				case "check":
-					err = a.Store().CheckOwner(t.Context())
+					err = a.CheckOwner(t.Context())
 				case "discard":
-					err = a.Store().DiscardBodies(t.Context(), []journal.Range{{From: 1, To: 1}})
+					err = a.Journal().DiscardBodies(t.Context(), []journal.Range{{From: 1, To: 1}})
 				case "snapshot":
 					time.Sleep(time.Minute)
 				}

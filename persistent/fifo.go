@@ -27,7 +27,9 @@ func (f *fifo[T]) pop() T {
 	v := f.items[f.head]
 	f.items[f.head] = zero
 	if f.head++; f.head == len(f.items) {
-		f.items, f.head = f.items[:0], 0
+		if f.items, f.head = f.items[:0], 0; cap(f.items) > 4096 {
+			f.items = nil
+		}
 	}
 	return v
 }

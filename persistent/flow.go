@@ -51,7 +51,9 @@ func (a *Context[E]) storedBatch(ctx context.Context, b *batch[E]) {
 	a.pending = a.pending[:n]
 	took, events := time.Since(b.first), len(b.events)
 	a.stats.appended(&h, events, took)
-	a.free = b.recycled()
+	if b.recyclable() {
+		a.pool.Put(b)
+	}
 
 	a.begin()
 	a.beh.Stored(a, &h)

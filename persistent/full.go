@@ -72,7 +72,7 @@ func (a *Context[E]) refuse() (n int, err error) {
 			a.pending[i].events[k].bodyless = true
 			n++
 			for w := range a.after.len() {
-				if w := &a.after.all()[w]; w.from <= en.seq && en.seq <= w.seq {
+				if w := &a.after.all()[w]; en.seq <= w.seq && (w.none || w.from <= en.seq) {
 					w.err = notStored(fmt.Errorf("event at seq %d: %w", en.seq, journal.ErrFull))
 				}
 			}

@@ -46,23 +46,26 @@ func TestFullRefusesBodiesAndLetsDeletesThrough(t *testing.T) {
 		j.SetPlan(noBodies)
 		s.noting = true
 		first := send(t, a, note(1)) // under way
+		early := send(t, a)          // decides nothing, and saw nothing that is refused
 		refused := send(t, a, put("d", "e"))
 		deleted := send(t, a, take(1))
 		mixed := send(t, a, note(2), put("f"))
 		later := send(t, a, note(4))
+		dirty := send(t, a) // decides nothing, and saw the things that are refused
 		close(release)
-		for _, ch := range []chan error{refused, mixed} {
+		for _, ch := range []chan error{refused, mixed, dirty} {
 			if err := <-ch; is(t, err) != "not stored" || !errors.Is(err, journal.ErrFull) {
 				t.Errorf("refused event is told as %v", err)
 			}
 		}
-		for _, ch := range []chan error{first, deleted, later} {
+		for _, ch := range []chan error{first, early, deleted, later} {
 			if err := <-ch; err != nil {
 				t.Errorf("event without a body: %v", err)
 			}
 		}
 		want := `command persist
 apply n at 4
+command persist
 command persist
 apply p at 5
 command persist
@@ -72,6 +75,7 @@ apply n at 8
 apply p at 9
 command persist
 apply n at 10
+command persist
 stored 4…4
 full true
 refuse 5
@@ -295,7 +299,7 @@ func TestFullNeverMixesBodies(t *testing.T) {
 			first = append(first, h.First)
 		}
 		var bodies string
-		for rec, err := range b.Store().ReadBodies(t.Context(), first) {
+		for rec, err := range b.Journal().ReadBodies(t.Context(), first) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -113,7 +113,7 @@ func (m *mailbox[C]) tell(ctx context.Context, it item[C]) error {
 }
 
 // keep bounds the capacity that take keeps for the next time, in commands.
-const keep = 16 << 10
+const keep = 1 << 10
 
 // take returns everything that is in, and lets in who waits. used, what it returned the last time, is reused.
 func (m *mailbox[C]) take(used []item[C]) []item[C] {

@@ -91,7 +91,7 @@ func (a *Context[E]) replayAll(ctx context.Context, r *recovery[E], first uint64
 			return fmt.Errorf("replay from seq %d: %w", want, err)
 		}
 		if rec.First != want {
-			return a.corrupt(want, fmt.Sprintf("want a record that begins there, the next one begins at seq %d", rec.First), nil)
+			return a.corrupt(want, fmt.Sprintf("want a record that begins there, the next one begins at seq %d", rec.First))
 		}
 		if err := a.replay(ctx, r, rec); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (a *Context[E]) replayAll(ctx context.Context, r *recovery[E], first uint64
 		}
 	}
 	if want != a.own.End+1 || r.records > 0 && crc != a.own.EndCRC {
-		return a.corrupt(want, fmt.Sprintf("the stream ends at seq %d, not at seq %d as it did when it was acquired", want-1, a.own.End), nil)
+		return a.corrupt(want, fmt.Sprintf("the stream ends at seq %d, not at seq %d as it did when it was acquired", want-1, a.own.End))
 	}
 	return nil
 }
@@ -142,48 +142,27 @@ func (a *Context[E]) checkSkip(ctx context.Context, r *recovery[E], rec *journal
 			return nil
 		}
 	}
-	return a.corrupt(rec.First, fmt.Sprintf("the events up to seq %d are discarded, and no snapshot has them", rec.Last()), nil)
+	return a.corrupt(rec.First, fmt.Sprintf("the events up to seq %d are discarded, and no snapshot has them", rec.Last()))
 }
 
 func (a *Context[E]) replayEvents(r *recovery[E], rec *journal.Record) error {
-	m, err := newMetaReader(rec.Meta)
-	if err != nil {
-		return a.undecodable(rec.First, err)
-	}
-	seq := rec.First
-	for len(m.rest) > 0 {
-		kind, value, bytes, err := m.next()
+	for e, err := range ReadEvents(rec, a.codec) {
 		if err != nil {
-			return a.undecodable(seq, err)
+			if ce := (*journal.CorruptError)(nil); errors.As(err, &ce) && ce.Stream == "" {
+				ce.Stream = a.stream
+				return err
+			}
+			return fmt.Errorf("stream %q: %w", a.stream, err)
 		}
-		switch kind {
-		case frameUndone:
-			delete(r.refused, value)
-			continue
-		case frameTime:
-			continue
-		}
-		e, err := a.codec.DecodeMeta(bytes)
-		if err != nil {
-			return a.undecodable(seq, err)
-		}
-		n := a.codec.Seqs(e)
-		if n == 0 || n > rec.Last()-seq+1 {
-			return a.corrupt(seq, fmt.Sprintf("event of %d seqs in a record that ends at seq %d", n, rec.Last()), nil)
-		}
-		en := entry[E]{e: e, seq: seq, count: n, at: m.at}
+		en := entry[E]{e: e.Event, seq: e.Seq, count: e.Count, at: e.At}
 		a.apply(&en)
-		if kind == frameBodyless {
-			r.refused[seq] = en
+		if e.Bodyless {
+			r.refused[e.Seq] = en
+		}
+		if e.Undoes != 0 {
+			delete(r.refused, e.Undoes)
 		}
 		r.events++
-		seq += n
-	}
-	if m.at > rec.Time {
-		return a.corrupt(rec.First, "the record's events are later than the record", nil)
-	}
-	if seq != rec.Last()+1 {
-		return a.corrupt(seq, fmt.Sprintf("the record's events end before its last seq, %d", rec.Last()), nil)
 	}
 	return nil
 }
@@ -197,7 +176,7 @@ func (a *Context[E]) undoRefused(r *recovery[E]) error {
 		e, ok := a.beh.Refuse(en.seq, en.at, en.e)
 		a.locked = false
 		if !ok {
-			return a.corrupt(seq, "the event's body was refused by the store, and the behavior does not undo it any more", nil)
+			return a.corrupt(seq, "the event's body was refused by the store, and the behavior does not undo it any more")
 		}
 		if err := a.undo(e, seq); err != nil {
 			return err
@@ -206,14 +185,6 @@ func (a *Context[E]) undoRefused(r *recovery[E]) error {
 	return nil
 }
 
-func (a *Context[E]) corrupt(seq uint64, what string, err error) error {
-	return &journal.CorruptError{Stream: a.stream, Seq: seq, What: what, Err: err}
-}
-
-// undecodable tells data of a later version from damage.
-func (a *Context[E]) undecodable(seq uint64, err error) error {
-	if errors.Is(err, journal.ErrNewerFormat) {
-		return fmt.Errorf("stream %q: events at seq %d: %w", a.stream, seq, err)
-	}
-	return a.corrupt(seq, "event does not decode", err)
+func (a *Context[E]) corrupt(seq uint64, what string) error {
+	return &journal.CorruptError{Stream: a.stream, Seq: seq, What: what}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"math"
@@ -69,6 +70,21 @@ func TestGoldenMeta(t *testing.T) {
 		// And the frames that are rarer: 5 ms later, a bodyless put, a note that undoes it.
 		meta, _ := hex.DecodeString(head + "16" + "11" + "70020001" + "10" + "75040200" + "13")
 		appendRaw(t, st, journal.KindEvents, 3, meta)
+		var events []string
+		for rec, err := range st.ReadMeta(t.Context(), 1, math.MaxUint64) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for e, err := range persistent.ReadEvents(rec, codec{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				events = append(events, fmt.Sprintf("%c %d+%d at %d %v %d", e.Event.kind, e.Seq, e.Count, e.At-946684800000, e.Bodyless, e.Undoes))
+			}
+		}
+		if want := "p 1+2 at 0 false 0, n 3+1 at 0 false 0, p 4+2 at 5 true 0, u 6+1 at 5 false 4"; strings.Join(events, ", ") != want {
+			t.Errorf("events %q, want %s", events, want)
+		}
 		_, s2 := open(t, j, persistent.Options{})
 		if want := strings.Replace(state, "4 946684800000 7", "7 946684800005 7", 1); s2.state() != want {
 			t.Errorf("state\n%s\nwant\n%s", s2.state(), want)

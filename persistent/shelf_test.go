@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -344,6 +345,13 @@ func persist(ctx context.Context, a *actor, events ...event) error {
 		}}
 	})
 	return err
+}
+
+// pass lets virtual time pass: it is called in a synctest bubble.
+func pass(t *testing.T, d time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	<-ctx.Done()
 }
 
 // stop stops an actor, and returns the state that it had.

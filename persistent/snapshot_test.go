@@ -37,11 +37,11 @@ func TestSnapshotReasons(t *testing.T) {
 	}{
 		{"never", func(o *persistent.Options) {}, func(t *testing.T, a *actor) {
 			persistN(t, a, 1000, note(1))
-			time.Sleep(1000 * time.Hour)
+			pass(t, 1000 * time.Hour)
 		}, 0},
 		{"events", func(o *persistent.Options) { o.SnapshotEvents = 10 }, func(t *testing.T, a *actor) {
 			persistN(t, a, 39, note(1))
-			time.Sleep(1000 * time.Hour)
+			pass(t, 1000 * time.Hour)
 		}, 3},
 		{"bytes", func(o *persistent.Options) { o.SnapshotBytes = 132 }, func(t *testing.T, a *actor) {
 			persistN(t, a, 39, note(1)) // of 12 bytes each, the time included
@@ -51,12 +51,12 @@ func TestSnapshotReasons(t *testing.T) {
 		}, 4},
 		{"time", func(o *persistent.Options) { o.SnapshotEvery = time.Minute }, func(t *testing.T, a *actor) {
 			for range 3 {
-				time.Sleep(time.Hour)
+				pass(t, time.Hour)
 				persistN(t, a, 5, note(1))
-				time.Sleep(30 * time.Second)
+				pass(t, 30 * time.Second)
 				persistN(t, a, 5, note(1))
 			}
-			time.Sleep(31 * time.Second)
+			pass(t, 31 * time.Second)
 		}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSnapshotReasons(t *testing.T) {
 						t.Errorf("after a replay of 10 events with SnapshotEvents %d: %d snapshots, stats %+v", events, s2.snapshots, b.Stats())
 					}
 				})
-				time.Sleep(time.Minute)
+				pass(t, time.Minute)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestSnapshotsAndDiscard(t *testing.T) {
 		lows := []uint64{1, 11, 21, 31}
 		for i := range 4 {
 			persistN(t, a, 10, put("x"))
-			info, err := a.Store().Info(t.Context())
+			info, err := a.Journal().Info(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +261,7 @@ func TestSnapshotFails(t *testing.T) {
 					t.Errorf("a minute later the snapshot is at seq %d", got)
 				}
 				persistN(t, a, 20, note(1))
-				info, err := a.Store().Info(t.Context())
+				info, err := a.Journal().Info(t.Context())
 				if err != nil || info.Low < 10 {
 					t.Errorf("in the end Low is %d, %v", info.Low, err)
 				}

@@ -66,7 +66,7 @@ func TestStopDrains(t *testing.T) {
 		if err := a.Push(command{}); !errors.Is(err, persistent.ErrStopped) {
 			t.Errorf("push after stop: %v", err)
 		}
-		if _, err := a.Store().Info(t.Context()); !errors.Is(err, journal.ErrClosed) {
+		if _, err := a.Journal().Info(t.Context()); !errors.Is(err, journal.ErrClosed) {
 			t.Errorf("the stream was not released: %v", err)
 		}
 		_, s2 := open(t, j, persistent.Options{})
