@@ -156,6 +156,24 @@ func (q *portions) putBack(p portion) {
 	q.n += p.to - p.from
 }
 
+// cut takes up to n messages from the end, of the last portion alone.
+func (q *portions) cut(n int) portion {
+	last := &q.items[len(q.items)-1]
+	n = min(n, last.to-last.from)
+	out := *last
+	out.from = out.to - n
+	out.cur.Span(out.from - last.from)
+	q.n -= n
+	if last.to = out.from; last.to > last.from {
+		return out
+	}
+	*last = portion{}
+	if q.items = q.items[:len(q.items)-1]; q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return out
+}
+
 // first returns the portion in front; nil if there is none.
 func (q *portions) first() *portion {
 	if q.head == len(q.items) {

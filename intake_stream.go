@@ -240,14 +240,24 @@ func (c *intake) starved() {
 	c.kick()
 }
 
-// stale narrows it if messages wait for long.
+// stale narrows it if messages wait for long, and gives back what is beyond it: others may have time for that.
 func (c *intake) stale(since time.Time) {
 	if c.window == c.minWindow {
 		return
 	}
-	if now := time.Now(); now.Sub(since) > time.Second && now.Sub(c.shrunk) > time.Second {
-		c.shrunk = now
-		c.window = max(c.window/2, c.minWindow)
+	now := time.Now()
+	if now.Sub(since) < time.Second || now.Sub(c.shrunk) < time.Second {
+		return
+	}
+	c.shrunk = now
+	c.window = max(c.window/2, c.minWindow)
+	for c.waiting.n > c.window && c.stream != nil {
+		p := c.waiting.cut(c.waiting.n - c.window)
+		c.settle(p.b, p.from, p.to, settleRelease, 0)
+		if p.b.stream == c.stream {
+			c.stream.freed += uint64(p.size())
+		}
+		c.kick()
 	}
 }
 

@@ -103,12 +103,12 @@ func (w *worker) take() (portion, bool) {
 		c.starved()
 		c.cond.Wait()
 	}
+	c.stale(c.waiting.first().b.since)
 	first := c.waiting.first()
 	n := min(w.slice, max(1, c.waiting.n/len(c.workers)))
 	if first.b.confirm && !first.announced {
 		n = 1
 	}
-	c.stale(first.b.since)
 	return c.waiting.take(n), true
 }
 
