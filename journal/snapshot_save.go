@@ -41,6 +41,8 @@ const (
 // intact one before it are deleted, with the chunks that no other one uses. Nothing else
 // is discarded: that is the caller's to do, as far as DiscardLow allows.
 //
+// Part names that begin with c/ or m/ belong to snapshots; all others are free.
+//
 // After an error there may be a new snapshot or not, and the old ones are as good as they were:
 // call it again with the same or, better, a later state. It is called by one goroutine at a time per
 // stream. Cost: the changed chunks are written, one part each, and all are read.

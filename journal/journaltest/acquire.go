@@ -98,16 +98,14 @@ func acquireConcurrent(e *env) {
 			e.Fatalf("concurrent Acquires of one stream got the uids %s and %s", uid, streams[newest].Acquired().UID)
 		}
 		for i, s := range streams {
-			at := s.Acquired()
-			o := &owner{env: e, s: s, end: at.End, crc: at.EndCRC, time: at.EndTime}
 			if i == newest {
 				continue
 			}
+			o := e.ownerOf(s)
 			r := o.random()
 			e.refused("append by an owner that was overtaken at once", func() error { return s.Append(e.ctx, o.end, r) }, journal.ErrFenced)
 		}
-		at := streams[newest].Acquired()
-		o := &owner{env: e, s: streams[newest], end: at.End, crc: at.EndCRC, time: at.EndTime}
+		o := e.ownerOf(streams[newest])
 		o.append(1)
 		o.wantEnd(o.s)
 	}
@@ -121,8 +119,7 @@ func acquireWaitsForNobody(e *env) {
 	e.within("Acquire of a stream that has an owner", e.cfg.Timeout/2, func() {
 		s, err := j.Acquire(e.ctx, "orders")
 		if err == nil {
-			at := s.Acquired()
-			o = &owner{env: e, s: s, end: at.End, crc: at.EndCRC, time: at.EndTime}
+			o = e.ownerOf(s)
 		}
 	})
 	if o == nil {

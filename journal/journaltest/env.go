@@ -218,6 +218,11 @@ func (e *env) acquire(j journal.Journal, name string) *owner {
 		s, err = j.Acquire(e.ctx, name)
 		return err
 	})
+	return e.ownerOf(s)
+}
+
+// ownerOf returns the owner that has just acquired s.
+func (e *env) ownerOf(s journal.Stream) *owner {
 	at := s.Acquired()
 	return &owner{env: e, s: s, end: at.End, crc: at.EndCRC, time: at.EndTime}
 }

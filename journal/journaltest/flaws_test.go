@@ -286,7 +286,7 @@ func lostTail(st *store) *flaw {
 
 var fenceFlaws = map[string]flawed{
 	"stale epoch accepted by append": {
-		by: by("fence/append", "late/append", "late/steps", "acquire/concurrent", "unknown/lost-then-fenced", "race/two-owners", "fence/same-place"),
+		by: by("fence/append", "late/append", "late/steps", "late/acquire", "acquire/concurrent", "unknown/lost-then-fenced", "race/two-owners", "fence/same-place"),
 		make: func(st *store) *flaw {
 			return &flaw{append: func(ctx context.Context, in journal.Stream, after uint64, rec *journal.Record) error {
 				err := in.Append(ctx, after, rec)

@@ -11,6 +11,7 @@ var lateRules = []Rule{
 	{Name: "append", Promise: "An owner that was held up before its append is fenced, whatever its successor has filled, discarded and dropped meanwhile, and leaves no trace.", check: lateAppend},
 	{Name: "append-to-dropped", Promise: "An append that comes after the stream was dropped, or dropped and made anew, is not stored.", check: lateAppendToDropped},
 	{Name: "steps", Promise: "The same, held up at any step of an append: the end that a successor acquired is final.", needs: needs{hooks: true}, check: lateSteps},
+	{Name: "acquire", Promise: "An Acquire that was held up at any step is either the newest owner, at the true end, or fenced.", needs: needs{hooks: true}, check: lateAcquire},
 	{Name: "own-drop", Promise: "An append under way when its own owner drops the stream leaves no trace in its next life.", needs: needs{hooks: true}, check: lateOwnDrop},
 }
 
@@ -205,5 +206,46 @@ func lateOwnDrop(e *env) {
 		o := e.acquire(e.second(), name)
 		recs := o.append(3)
 		o.wantStream(o.s, recs)
+	}
+}
+
+func lateAcquire(e *env) {
+	j := e.second()
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("acquired late %d", n)
+		e.acquire(e.j, name).append(2)
+		h := e.hold(n)
+		outcome := make(chan journal.Stream, 1)
+		ctx := e.hooked(h.hook)
+		go func() {
+			s, _ := e.j.Acquire(ctx, name) // it may give up when it is overtaken
+			outcome <- s
+		}()
+		select {
+		case <-h.reached:
+		case <-outcome:
+			if n == 1 {
+				e.Fatalf("the hook was never called from Acquire with the context of the call")
+			}
+			return
+		}
+		o := e.overtake(j, name, n%4 >= 2)
+		recs := o.append(2)
+		close(h.release)
+		if s := <-outcome; s != nil {
+			late := e.ownerOf(s)
+			loser, winner := late, o
+			if s.Acquired().Epoch > o.s.Acquired().Epoch {
+				loser, winner = o, late
+			}
+			r := loser.random()
+			e.refused(fmt.Sprintf("append by epoch %d, with an epoch %d", loser.s.Acquired().Epoch, winner.s.Acquired().Epoch),
+				func() error { return loser.s.Append(e.ctx, loser.end, r) }, journal.ErrFenced)
+			recs = append(recs, winner.append(1)...)
+			winner.wantStream(winner.s, recs)
+		}
+		last := e.acquire(j, name)
+		recs = append(recs, last.append(1)...)
+		last.wantStream(last.s, recs)
 	}
 }

@@ -164,7 +164,7 @@ func unknownAcquire(e *env) {
 				e.Fatalf("acquire with %s: epoch %d after %d", what, at.Epoch, epoch)
 			}
 			epoch = at.Epoch
-			o := &owner{env: e, s: s, end: at.End, crc: at.EndCRC, time: at.EndTime}
+			o := e.ownerOf(s)
 			recs = append(recs, o.append(2)...)
 			o.wantStream(o.s, recs)
 		})
@@ -213,8 +213,7 @@ func unknownMany(e *env) {
 			s, err = []journal.Journal{e.j, j}[i%2].Acquire(ctx, "orders")
 			return err
 		})
-		at := s.Acquired()
-		o := &owner{env: e, s: s, end: at.End, crc: at.EndCRC, time: at.EndTime}
+		o := e.ownerOf(s)
 		for range e.cfg.Records / 8 {
 			r := o.random()
 			if err := e.settle(func() error { return o.s.Append(ctx, o.end, r) }); err != nil {
