@@ -39,7 +39,10 @@ func (c *cmdSend) run(o *owner, a *turn) {
 	if !c.s.sent(c) {
 		return
 	}
-	err := o.core.Send(a.Now(), queue.SendBatch{Sender: c.s.id, ProducerSeq: c.first, Frame: c.frame, Info: c.info})
+	var err error
+	o.tryRoom(a, func() {
+		err = o.core.Send(a.Now(), queue.SendBatch{Sender: c.s.id, ProducerSeq: c.first, Frame: c.frame, Info: c.info})
+	})
 	if err != nil {
 		o.dropSender(a, c.s, fmt.Errorf("send to queue %q: %w", o.name, err))
 	}

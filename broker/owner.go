@@ -31,12 +31,14 @@ type owner struct {
 	name string
 	log  *slog.Logger
 
-	actor  *actor // set before the first command
+	opened chan struct{} // closed when actor is set, or the opening failed
+	actor  *actor        // nil if it did
 	stream journal.Stream
 	info   journal.Info
 
 	core    *queue.Core
 	live    bool         // recovered: the core applies events itself
+	full    bool         // the store has no room for bodies
 	refused []queue.Span // stored events hand these over although the store refused them; see Refuse
 
 	lastID    uint64 // of senders, receivers and tokens
@@ -67,6 +69,7 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 		sessions:  make(map[[16]byte]*receiver),
 		replies:   make(map[queue.Token]func(queue.Reply, error)),
 		bodies:    b.cache.newBodies(),
+		opened:    make(chan struct{}),
 		done:      make(chan struct{}),
 	}
 	o.pump.o, o.space.o, o.mover.o = o, o, o
@@ -75,10 +78,11 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 	po.OnProgress = h.setProgress
 	po.OnAppend = o.metrics.appended
 	a, err := persistent.Open(ctx, b.j, StreamName(h.name), o, codec{}, po)
+	o.actor = a
+	close(o.opened)
 	if err != nil {
 		return nil, err
 	}
-	o.actor = a
 	return o, nil
 }
 
@@ -98,8 +102,14 @@ func (o *owner) stop(ctx context.Context) error {
 	return nil
 }
 
-// push hands over a command without waiting; what is pushed is bounded by the credit of its stream.
+// push hands over a command without waiting; what is pushed is bounded by the credit of its stream. Only what the
+// recovery itself has started waits, for its end.
 func (o *owner) push(c command) {
+	<-o.opened
+	if o.actor == nil {
+		c.fail(o, fmt.Errorf("queue %q: %w", o.name, holdfast.ErrUnavailable))
+		return
+	}
 	if err := o.actor.Push(c); err != nil {
 		c.fail(o, o.unavailable(err))
 	}
@@ -150,12 +160,28 @@ func (o *owner) Command(a *turn, c command) {
 
 // Wake is called by the actor when the core's deadline has come.
 func (o *owner) Wake(a *turn) {
-	o.core.Tick(a.Now())
+	o.tryRoom(a, func() { o.core.Tick(a.Now()) })
 	o.settle(a)
+}
+
+// fullRetry is how often a full store is tried with what waits for it, in ms.
+const fullRetry = 1000
+
+// tryRoom does something which may store bodies. While the store is full, the actor lets some through now and then to
+// see whether there is room again, and the core must then not refuse them.
+func (o *owner) tryRoom(a *turn, do func()) {
+	if !o.full || a.Full() {
+		do()
+		return
+	}
+	o.core.StorageFull(a.Now(), false)
+	do()
+	o.core.StorageFull(a.Now(), true)
 }
 
 // Full is called by the actor when the store has no room for bodies, and when it has again.
 func (o *owner) Full(a *turn, full bool) {
+	o.full = full
 	o.core.StorageFull(a.Now(), full)
 	if !full {
 		o.refused = nil
@@ -183,6 +209,9 @@ func (o *owner) settle(a *turn) {
 	at, ok := o.core.Deadline()
 	if !ok {
 		at = 0
+	}
+	if retry := a.Now() + fullRetry; o.full && (at == 0 || at > retry) {
+		at = retry
 	}
 	a.WakeAt(at)
 }

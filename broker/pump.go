@@ -181,7 +181,10 @@ func (p *pump) do(ctx context.Context, j handover) {
 // fail stops a queue whose storage is damaged, before worse is done. Other queues go on.
 func (o *owner) fail(err error) {
 	o.log.Error("queue stopped: its storage cannot be read", "error", err)
-	o.actor.Fail(err)
+	<-o.opened
+	if o.actor != nil {
+		o.actor.Fail(err)
+	}
 }
 
 // readRecords reads the bodies of records, all but those that before still holds. An error other than
