@@ -1,0 +1,117 @@
+// Package journals opens the journal that a URL names.
+package journals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/holdfastmq/holdfast/journal"
+)
+
+// Options say how a journal is opened.
+type Options struct {
+	// ReadOnly changes nothing in the store. Not every driver can do that.
+	ReadOnly bool
+	// Logger gets the driver's log.
+	Logger *slog.Logger
+	// OnSync, if not nil, is told how long each sync of an embedded store took, in seconds, and how many calls shared it. It
+	// must be fast.
+	OnSync func(seconds float64, calls int)
+}
+
+// schemes maps the scheme of a URL to the driver that opens it. This is the one place that knows all drivers.
+var schemes = map[string]struct {
+	open func(ctx context.Context, u *URL, o Options) (journal.Journal, error)
+	help string
+}{
+	"memory": {openMemory, "memory:     in this process, lost at its end"},
+	"pebble": {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+}
+
+// Help describes the URLs, one a line.
+func Help() string {
+	var lines []string
+	for _, s := range slices.Sorted(maps.Keys(schemes)) {
+		lines = append(lines, "  "+schemes[s].help)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ErrURL says that a URL names no journal.
+var ErrURL = errors.New("not the URL of a journal")
+
+// Open opens a journal. Whoever opened it closes it.
+func Open(ctx context.Context, text string, o Options) (journal.Journal, error) {
+	u, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	j, err := schemes[u.Scheme].open(ctx, u, o)
+	if err == nil {
+		err = u.leftOver()
+	}
+	if err != nil {
+		if j != nil {
+			err = errors.Join(err, j.Close())
+		}
+		return nil, fmt.Errorf("open journal %s: %w", u.Redacted(), err)
+	}
+	return j, nil
+}
+
+// URL is a journal's URL in parts: SCHEME:PLACE?OPTION=VALUE&…
+type URL struct {
+	Scheme string
+	// Place is what stands between the scheme and the options, as it is written.
+	Place string
+
+	options url.Values
+	used    map[string]bool
+}
+
+// Parse takes the URL of a journal apart, and refuses one that no driver is for.
+func Parse(text string) (*URL, error) {
+	scheme, place, ok := strings.Cut(text, ":")
+	if _, known := schemes[scheme]; !ok || !known {
+		return nil, fmt.Errorf("%q is %w; there are\n%s", text, ErrURL, Help())
+	}
+	u := &URL{Scheme: scheme, Place: place, used: map[string]bool{}}
+	if place, query, ok := strings.Cut(place, "?"); ok {
+		v, err := url.ParseQuery(query)
+		if err != nil {
+			return nil, fmt.Errorf("%q is %w: its options: %w", text, ErrURL, err)
+		}
+		u.Place, u.options = place, v
+	}
+	return u, nil
+}
+
+// Redacted returns the URL for logs: without its options, and without a password.
+func (u *URL) Redacted() string {
+	if p, err := url.Parse(u.Scheme + ":" + u.Place); err == nil {
+		return p.Redacted()
+	}
+	return u.Scheme + ":…"
+}
+
+// option returns the value of an option, and marks it as known.
+func (u *URL) option(name string) (string, bool) {
+	u.used[name] = true
+	return u.options.Get(name), u.options.Has(name)
+}
+
+// leftOver refuses options that the driver did not ask for.
+func (u *URL) leftOver() error {
+	for name := range u.options {
+		if !u.used[name] {
+			return fmt.Errorf("%w: unknown option %q; known are %s", ErrURL, name, strings.Join(slices.Sorted(maps.Keys(u.used)), ", "))
+		}
+	}
+	return nil
+}
