@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -339,6 +338,7 @@ func TestFlawlessPasses(t *testing.T) {
 
 // §4: each broken journal is rejected, by the rules that are named after what it breaks.
 func TestFlawsAreRejected(t *testing.T) {
+	t.Setenv("HOLDFAST_SOAK", "") // reduced counts find every flaw, and hangs cost the whole time limit
 	rules := map[string]journaltest.Rule{}
 	for _, r := range journaltest.Rules() {
 		if _, twice := rules[r.Name]; twice {
@@ -377,9 +377,6 @@ func TestFlawsAreRejected(t *testing.T) {
 		for _, by := range fl.by {
 			used[by] = true
 		}
-	}
-	if os.Getenv("HOLDFAST_SOAK") == "1" {
-		return
 	}
 	for name := range rules {
 		if !used[name] && !slices.Contains(unproved, name) {

@@ -17,7 +17,7 @@
 // damage), and gets more rules for it. A rule that needs an undeclared ability is not run, and
 // listed in the log. Each rule gets a new store and a time limit; a failed rule says what the
 // contract promises and what was seen. Random rules log their seed; HOLDFAST_SEED repeats
-// one. HOLDFAST_SOAK=1 multiplies the counts by 20.
+// one. HOLDFAST_SOAK=1 multiplies the counts by 20, the given ones too.
 //
 // The suite is itself tested against journals that break one rule each; see its tests.
 package journaltest

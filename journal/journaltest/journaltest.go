@@ -72,7 +72,7 @@ func (k DamageKind) String() string {
 }
 
 // Config declares a driver. NewStore is required; for all else zero is a default that
-// suits an embedded store.
+// suits an embedded store. HOLDFAST_SOAK=1 multiplies Records, Takeovers and Timeout by 20.
 type Config struct {
 	// NewStore makes a store for one rule: a new directory, database, prefix. What has to be
 	// cleaned up afterwards goes to t.Cleanup.
@@ -97,16 +97,21 @@ type Config struct {
 	// MaxBytes bounds the data of the rules that try the limits. A driver with larger ones is
 	// tested up to MaxBytes only. Default 16 MiB.
 	MaxBytes int
-	// Timeout is what a rule may take in all. A call that hangs is found by it. Default 1 min,
-	// 20 min with HOLDFAST_SOAK=1.
+	// Timeout is what a rule may take in all. A call that hangs is found by it. Default 1 min.
 	Timeout time.Duration
 	// Parallel runs the rules in parallel (testing.T.Parallel), for stores that mostly wait.
 	Parallel bool
 	// Seed makes the random rules repeatable. Default: HOLDFAST_SEED, or a random one.
 	Seed uint64
+
+	complete bool // validated, with defaults filled in
 }
 
+// validate fills in the defaults, once.
 func (c *Config) validate() error {
+	if c.complete {
+		return nil
+	}
 	var errs []error
 	if c.NewStore == nil {
 		errs = append(errs, errors.New("journaltest: Config.NewStore is nil"))
@@ -120,8 +125,8 @@ func (c *Config) validate() error {
 		val  *int
 		def  int
 	}{
-		{"Records", &c.Records, 150 * factor},
-		{"Takeovers", &c.Takeovers, 80 * factor},
+		{"Records", &c.Records, 150},
+		{"Takeovers", &c.Takeovers, 80},
 		{"Span", &c.Span, 6},
 		{"MaxBytes", &c.MaxBytes, 16 << 20},
 	} {
@@ -136,8 +141,11 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("journaltest: Config.Timeout is %v, want 0 (default) or more", c.Timeout))
 	}
 	if c.Timeout == 0 {
-		c.Timeout = time.Duration(factor) * time.Minute
+		c.Timeout = time.Minute
 	}
+	c.Records *= factor
+	c.Takeovers *= factor
+	c.Timeout *= time.Duration(factor)
 	if s := os.Getenv("HOLDFAST_SEED"); s != "" && c.Seed == 0 {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -148,6 +156,7 @@ func (c *Config) validate() error {
 	for c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
+	c.complete = len(errs) == 0
 	return errors.Join(errs...)
 }
 
