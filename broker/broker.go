@@ -85,6 +85,7 @@ type Broker struct {
 	log     *slog.Logger
 	cache   *cache
 	granted atomic.Int64 // bytes of send windows
+	pending atomic.Int64 // stored queues that are still to be opened in the background
 
 	// life ends when the broker closes; work that nobody waits for runs under it.
 	life context.Context //holdfast:allow context: the life of background work that no caller waits for
@@ -115,6 +116,7 @@ func Open(ctx context.Context, j journal.Journal, o Options) (*Broker, error) {
 	b.life, b.end = context.WithCancel(context.WithoutCancel(ctx))
 	b.reg.init(o.OpenLimit)
 	if !o.Lazy {
+		b.pending.Store(1) // until it is known how many
 		b.background(b.openAll)
 	}
 	return b, nil

@@ -168,13 +168,16 @@ func (b *Broker) openAll(ctx context.Context) {
 		if ctx.Err() == nil {
 			b.log.Error("cannot list the queues of the journal; they are opened when they are used", "error", err)
 		}
+		b.pending.Store(0)
 		return
 	}
+	b.pending.Store(int64(len(names)))
 	for _, name := range names {
 		h, err := b.get(name)
 		if err != nil {
 			return // closing
 		}
+		b.pending.Add(-1)
 		select {
 		case <-h.ready:
 		case <-ctx.Done():
@@ -185,8 +188,10 @@ func (b *Broker) openAll(ctx context.Context) {
 	}
 }
 
-// Ready reports whether every stored queue is recovered or has failed, and how many of each there are.
+// Ready tells how many queues are recovered, are still to be recovered, and could not be. Once opening is 0, everything that is
+// stored can be used, but for what failed.
 func (b *Broker) Ready() (ready, opening, failed int) {
+	opening = int(b.pending.Load())
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
 	for _, h := range b.reg.handles {
