@@ -2,6 +2,7 @@ package persistent_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,9 +17,15 @@ import (
 // snapshots and discards: whoever comes next has the state that the owner had at the seq where the stored
 // events end, with everything that was told as stored, and nothing that was told as not stored.
 func TestCrashAtEveryStep(t *testing.T) {
+	stride, first := 1, 1
+	if !soak() { // some of them, other ones each time
+		stride = 7
+		first = 1 + rand.IntN(stride)
+		t.Logf("every %dth call from the %dth on", stride, first)
+	}
 	for _, epochRecords := range []bool{false, true} {
 		steps := 0
-		for step := 1; ; step++ {
+		for step := first; ; step += stride {
 			for _, cut := range []fault.Action{fault.CrashBefore(), fault.CrashAfter()} {
 				synctest.Test(t, func(t *testing.T) {
 					store, err := memory.NewStore(memory.Options{EpochRecords: epochRecords, MaxRecordBytes: 250})
@@ -74,7 +81,7 @@ func lives(t *testing.T, j *fault.Journal, h *history, full *atomic.Bool) {
 				synctest.Wait()
 			}
 			if full.Store(i >= 12 && i < 18); i == 18 {
-				pass(t, 2 * time.Second)
+				pass(t, 2*time.Second)
 			}
 		}
 		synctest.Wait()

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -19,7 +21,18 @@ import (
 	"github.com/holdfastmq/holdfast/persistent"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if soak() && flag.Lookup("rapid.checks").Value.String() == "100" {
+		if err := flag.Set("rapid.checks", "20000"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// soak tells whether full counts are asked for.
+func soak() bool { return os.Getenv("HOLDFAST_SOAK") == "1" }
 
 // shelf is the actor of these tests: things are put on it, each with a body, and taken off.
 type shelf struct {

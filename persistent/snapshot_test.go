@@ -37,11 +37,11 @@ func TestSnapshotReasons(t *testing.T) {
 	}{
 		{"never", func(o *persistent.Options) {}, func(t *testing.T, a *actor) {
 			persistN(t, a, 1000, note(1))
-			pass(t, 1000 * time.Hour)
+			pass(t, 1000*time.Hour)
 		}, 0},
 		{"events", func(o *persistent.Options) { o.SnapshotEvents = 10 }, func(t *testing.T, a *actor) {
 			persistN(t, a, 39, note(1))
-			pass(t, 1000 * time.Hour)
+			pass(t, 1000*time.Hour)
 		}, 3},
 		{"bytes", func(o *persistent.Options) { o.SnapshotBytes = 132 }, func(t *testing.T, a *actor) {
 			persistN(t, a, 39, note(1)) // of 12 bytes each, the time included
@@ -53,10 +53,10 @@ func TestSnapshotReasons(t *testing.T) {
 			for range 3 {
 				pass(t, time.Hour)
 				persistN(t, a, 5, note(1))
-				pass(t, 30 * time.Second)
+				pass(t, 30*time.Second)
 				persistN(t, a, 5, note(1))
 			}
-			pass(t, 31 * time.Second)
+			pass(t, 31*time.Second)
 		}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {

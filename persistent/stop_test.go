@@ -189,7 +189,11 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 // §5, G9: stops, kills and commands that race end all the same, and everybody is told.
 func TestStopRaces(t *testing.T) {
 	j := memory.New()
-	for round := range 200 {
+	rounds := 40
+	if soak() {
+		rounds = 2000
+	}
+	for round := range rounds {
 		a, _ := open(t, j, persistent.Options{Mailbox: 4, SnapshotEvents: 5})
 		var all sync.WaitGroup
 		for i := range 6 {

@@ -32,7 +32,7 @@ var steps = map[string]func(w *walker, n int){
 		}})
 	},
 	"settle": func(w *walker, _ int) { synctest.Wait() },
-	"sleep":  func(w *walker, n int) { pass(w.t, time.Duration(n) * 100 * time.Millisecond) },
+	"sleep":  func(w *walker, n int) { pass(w.t, time.Duration(n)*100*time.Millisecond) },
 	"fail":   func(w *walker, _ int) { w.j.Next(fault.Append, fault.Fail()) },
 	"lose":   func(w *walker, _ int) { w.j.Next(fault.Append, fault.LoseAnswer()) },
 	"part fails": func(w *walker, n int) {
@@ -66,7 +66,7 @@ var steps = map[string]func(w *walker, n int){
 		synctest.Wait()
 		j.SetFull(false)
 		w.letGo()
-		pass(w.t, 5 * time.Second)
+		pass(w.t, 5*time.Second)
 		old.Kill() // an idle one does not know
 		<-old.Done()
 		w.problem = errors.Join(w.problem, s.broken)
