@@ -1,0 +1,120 @@
+package pebble_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/journal/pebble"
+)
+
+// benchQueue opens a queue in process on a Pebble journal that syncs, as a program with an embedded queue would.
+func benchQueue(b *testing.B) *holdfast.Queue {
+	b.Helper()
+	j, err := pebble.Open(b.TempDir(), pebble.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	br, err := broker.Open(b.Context(), j, broker.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := br.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+		if err := j.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return br.Queue("bench")
+}
+
+// BenchmarkQueueSend is synced sends of 100 bytes by 1,024 callers that each wait for their acknowledgement.
+func BenchmarkQueueSend(b *testing.B) {
+	q := benchQueue(b)
+	body := make([]byte, 100)
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	for range 1024 {
+		wg.Go(func() {
+			for n.Add(1) <= int64(b.N) {
+				if _, err := q.Send(b.Context(), holdfast.Message{Body: body}); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+}
+
+// BenchmarkQueueSendAsync is the same by one caller who does not wait.
+func BenchmarkQueueSendAsync(b *testing.B) {
+	q := benchQueue(b)
+	s, err := q.NewSender(holdfast.SenderOptions{MaxInFlight: 10000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := make([]byte, 100)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		if err := s.SendAsync(b.Context(), holdfast.Message{Body: body}, func(holdfast.ID, error) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	if err := s.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkQueuePipeline is send, receive and acknowledge at once, everything synced.
+func BenchmarkQueuePipeline(b *testing.B) {
+	q := benchQueue(b)
+	s, err := q.NewSender(holdfast.SenderOptions{MaxInFlight: 10000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := make([]byte, 100)
+	ctx, cancel := context.WithCancel(b.Context())
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	b.ReportAllocs()
+	b.ResetTimer()
+	done := make(chan error, 1)
+	go func() {
+		done <- q.Consume(ctx, func(context.Context, *holdfast.Delivery) error {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+			return nil
+		}, holdfast.ConsumeOptions{Workers: 2})
+	}()
+	for range b.N {
+		if err := s.SendAsync(b.Context(), holdfast.Message{Body: body}, func(holdfast.ID, error) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		b.Log(err)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	if err := s.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
