@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/rpc/adminpb/holdfastv1/holdfastv1connect"
 	"github.com/holdfastmq/holdfast/rpc/status"
@@ -62,7 +64,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{o: o, addrs: addrs, all: make(map[*conn]struct{}), seen: make(map[string]wire.Seen)}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.http = &http.Client{Transport: c.httpTransport()}
-	c.admin = holdfastv1connect.NewAdminClient(c.http, c.baseURL())
+	c.admin = holdfastv1connect.NewAdminClient(c.http, c.baseURL(),
+		connect.WithAcceptCompression("gzip", nil, nil)) // it would cost more than it saves
 	c.warnOfToken()
 	if !o.Lazy {
 		if _, err := c.connect(ctx); err != nil {

@@ -30,7 +30,7 @@ const (
 	// At every second silent look the peer is pinged, beginning at this one.
 	firstPingEager = 2
 	firstPing      = 3
-	tlsWrite  = 64 << 10
+	tlsWrite       = 64 << 10
 )
 
 // ErrDead ends a connection whose peer sent nothing for Options.DeadAfter, not even the answer to a ping.
