@@ -120,8 +120,9 @@ func (s *Sender) plan() (action, time.Duration) {
 	case st == nil && !busy:
 		return actExit, 0
 	case st == nil:
+		// Also for a moment in which the next try begins: what has gone on so far counts.
+		s.waits.why(s.waits.lost)
 		if wait := time.Until(s.retryAt); wait > 0 {
-			s.waits.why(s.waits.lost)
 			return actWait, wait
 		}
 		return actOpen, 0
@@ -280,6 +281,7 @@ func (s *Sender) openStream(ctx context.Context) {
 
 // opened begins to use a stream.
 func (s *Sender) opened(st *senderStream, o SenderOpened) {
+	s.waits.lost = ""
 	s.stats.Streams++
 	s.stats.Buffered = o.Buffered
 	s.stream, s.uid, s.epoch = st, o.StreamUID, o.Epoch
