@@ -115,6 +115,9 @@ func (k *keys) enter(c *Core, x uint64) {
 	s := k.state(k.hashes.At(x))
 	s.waiters.Add(x)
 	c.waiting.Add(x)
+	if s.head == x {
+		s.head = 0
+	}
 	if s.head != 0 && x < s.head && c.leaveReady(s.head, s.head+1) == 1 {
 		s.waiters.Add(s.head)
 		c.waiting.Add(s.head)

@@ -116,7 +116,7 @@ func (c *Core) redriveSome(j *redriveJob, budget int) int {
 			break
 		}
 		state, end := c.stateRun(lo, hi)
-		hi = min(end, lo+j.left)
+		hi = lo + min(end-lo, j.left)
 		j.at = hi
 		switch state {
 		case StateParked:

@@ -334,6 +334,7 @@ func (c *Core) reclaim() {
 // done tells that it has come to the end, and begins anew the next time.
 func (c *Core) survivors() (spans []Span, done bool) {
 	s := &c.space
+	defer func() { slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Seq, b.Seq) }) }()
 	found := uint64(0)
 	for range relocateScan {
 		r, ok := s.records.Next(s.askedTo)
@@ -374,7 +375,6 @@ func (c *Core) survivors() (spans []Span, done bool) {
 			break
 		}
 	}
-	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Seq, b.Seq) })
 	return spans, false
 }
 

@@ -200,7 +200,7 @@ func (c *Core) addedEvent(s *sender, b *waitingBatch, p *plan) Event {
 		runs = [][2]int{{p.from, p.to}}
 	}
 	if b.Info.Sizes != nil {
-		a.Sizes = b.Info.Sizes
+		a.Uniform, a.Sizes = 0, b.Info.Sizes
 		if p.count != b.Info.Count {
 			a.Sizes = make([]uint32, 0, p.count)
 			for _, r := range runs {

@@ -175,18 +175,24 @@ func popAll(x interface {
 
 // tickExpiry finds what has expired by its own time or by the queue's retention.
 func (c *Core) tickExpiry() {
+	if to := c.horizon(); to > c.retained {
+		for lo, hi := range c.live.Runs(c.retained+1, to+1) {
+			c.flights.Each(lo, hi, func(a, b uint64, _ flight) bool {
+				// splitExpired looks at the retention when the lease ends.
+				c.expiring.AddRange(lo, a)
+				lo = b
+				return true
+			})
+			c.expiring.AddRange(lo, hi)
+		}
+		c.retained = to
+	}
 	for {
 		due, ok := c.expiry.Pop(c.now)
 		if !ok {
 			break
 		}
 		commonRuns(&due, &c.live, 0, maxSeq, func(lo, hi uint64) { c.expiring.AddRange(lo, hi) })
-	}
-	if to := c.horizon(); to > c.retained {
-		for lo, hi := range c.live.Runs(c.retained+1, to+1) {
-			c.expiring.AddRange(lo, hi)
-		}
-		c.retained = to
 	}
 }
 
