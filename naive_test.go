@@ -45,7 +45,7 @@ type naive struct {
 	ticking   bool
 	full      error // refuse all sends with it
 	stores    int
-	history   []string // bodies of all that was ever stored, if anybody is to judge it
+	flaw      func(*naiveSender, naiveFrame) bool // breaks a rule, for the test of the judge; false loses the frame
 }
 
 type naiveOptions struct {
@@ -225,8 +225,20 @@ func (n *naive) giveBack(seq uint64, counted bool, delay time.Duration) {
 	}
 }
 
+// naiveAdmin describes the queue, and nothing else.
+type naiveAdmin struct {
+	holdfast.Admin
+	n *naive
+}
+
 // Admin implements holdfast.Link.
-func (n *naive) Admin() holdfast.Admin { return nil }
+func (n *naive) Admin() holdfast.Admin { return naiveAdmin{n: n} }
+
+func (a naiveAdmin) Describe(_ context.Context, name string) (info holdfast.QueueInfo, _ error) {
+	info.Name = name
+	a.n.ask(func() { info.Stats.Depth = uint64(a.n.live) })
+	return info, nil
+}
 
 type naiveSender struct {
 	n      *naive
@@ -242,6 +254,7 @@ type naiveSender struct {
 	answered uint64
 	wait     []naiveFrame
 	waits    bool
+	lies     bool // says that it refuses what it stores
 }
 
 type naiveFrame struct {
@@ -335,6 +348,15 @@ func (s *naiveSender) arrived(f naiveFrame) {
 // store stores a frame, as far as there is room; the rest waits or is refused.
 func (s *naiveSender) store(f naiveFrame) {
 	n := s.n
+	if n.flaw != nil && !n.flaw(s, f) {
+		info, _ := message.Check(f.frame, message.Limits{})
+		upTo := f.first + uint64(info.Count) - 1
+		n.last[s.cfg.Producer] = upTo
+		n.after(func() {
+			s.tell(func() { s.ev.Accepted(holdfast.Accepted{UpTo: upTo, Credit: s.grant(upTo)}) })
+		})
+		return
+	}
 	last, known := n.last[s.cfg.Producer]
 	if !known {
 		last = f.first - 1
@@ -377,9 +399,6 @@ func (s *naiveSender) store(f naiveFrame) {
 			n.dedup[id] = uint64(len(n.msgs) + 1)
 		}
 		n.msgs = append(n.msgs, naiveMsg{frame: f.frame, from: from, to: off})
-		if n.sync == nil {
-			n.history = append(n.history, bodyOf(f.frame[from:off]))
-		}
 		n.live++
 		if a.Count++; a.First == 0 {
 			a.First = uint64(len(n.msgs))
@@ -393,7 +412,16 @@ func (s *naiveSender) store(f naiveFrame) {
 	}
 	if a.Count+a.Duplicates > 0 {
 		a.Credit = s.grant(max(last, a.UpTo))
-		n.after(func() { s.tell(func() { s.ev.Accepted(a) }) })
+		lie := s.lies
+		n.after(func() {
+			s.tell(func() {
+				if lie {
+					s.ev.Refused(f.first, holdfast.ErrStorageFull)
+				} else {
+					s.ev.Accepted(a)
+				}
+			})
+		})
 	}
 	switch {
 	case blocked && s.cfg.NoWait:

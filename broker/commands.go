@@ -50,9 +50,17 @@ func (c *cmdSend) run(o *owner, a *turn) {
 
 // dropSender ends the stream of a sender that broke the rules.
 func (o *owner) dropSender(a *turn, s *sender, err error) {
-	delete(o.senders, s.id)
+	o.removeSender(s)
 	o.core.CloseSender(a.Now(), s.id, false)
 	s.broken(err)
+}
+
+// removeSender forgets a sender whose stream has ended.
+func (o *owner) removeSender(s *sender) {
+	delete(o.senders, s.id)
+	if o.producers[s.producer] == s {
+		delete(o.producers, s.producer)
+	}
 }
 
 // dropReceiver ends the stream of a receiver that broke the rules.

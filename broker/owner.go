@@ -43,6 +43,7 @@ type owner struct {
 
 	lastID    uint64 // of senders, receivers and tokens
 	senders   map[queue.SenderID]*sender
+	producers map[queue.Producer]*sender
 	receivers map[queue.ReceiverID]*receiver
 	sessions  map[[16]byte]*receiver
 	replies   map[queue.Token]func(queue.Reply, error)
@@ -65,6 +66,7 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 	o := &owner{
 		b: b, h: h, name: h.name, log: b.log.With("queue", h.name),
 		senders:   make(map[queue.SenderID]*sender),
+		producers: make(map[queue.Producer]*sender),
 		receivers: make(map[queue.ReceiverID]*receiver),
 		sessions:  make(map[[16]byte]*receiver),
 		replies:   make(map[queue.Token]func(queue.Reply, error)),
@@ -317,8 +319,8 @@ func (o *owner) Stopped(err error) {
 
 // disconnect ends all streams.
 func (o *owner) disconnect(err error) {
-	for id, s := range o.senders {
-		delete(o.senders, id)
+	for _, s := range o.senders {
+		o.removeSender(s)
 		s.broken(err)
 	}
 	for id, r := range o.receivers {

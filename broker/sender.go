@@ -32,8 +32,9 @@ type sender struct {
 	creditMessages, creditBytes atomic.Uint64
 
 	// Belongs to the actor.
-	window   uint64 // bytes
-	answered uint64 // bytes of frames that are stored
+	producer queue.Producer // zero for a sender without one
+	window   uint64         // bytes
+	answered uint64         // bytes of frames that are stored
 	waiting  []sentFrame
 	sentAll  uint64
 	rewind   uint64 // producer seq at which a sender that was refused goes on; 0: none is expected
@@ -66,11 +67,18 @@ func (b *Broker) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 	done := make(chan result, 1)
 	cmd := &cmdFunc{
 		do: func(o *owner, a *turn) {
+			// A producer has one stream: what an earlier one still brings is not stored, since resume tells of what is.
+			if old := o.producers[c.Producer]; old != nil {
+				o.dropSender(a, old, fmt.Errorf("sender to queue %q: %w: its producer was opened again", o.name, holdfast.ErrClosed))
+			}
 			s.id = queue.SenderID(o.id())
 			o.senders[s.id] = s
+			if s.producer = c.Producer; s.producer.ID != "" {
+				o.producers[s.producer] = s
+			}
 			resume, err := o.core.OpenSender(a.Now(), s.id, queue.SenderOptions{Producer: c.Producer, NoWait: c.NoWait})
 			if err != nil {
-				delete(o.senders, s.id)
+				o.removeSender(s)
 				done <- result{err: err}
 				return
 			}
@@ -230,7 +238,7 @@ func (s *sender) close(clean bool) {
 		do: func(o *owner, a *turn) {
 			s.giveBack()
 			if o.senders[s.id] == s {
-				delete(o.senders, s.id)
+				o.removeSender(s)
 				o.core.CloseSender(a.Now(), s.id, clean)
 			}
 		},

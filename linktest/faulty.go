@@ -1,9 +1,8 @@
-package holdfast_test
+package linktest
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -12,10 +11,10 @@ import (
 	"github.com/holdfastmq/holdfast/queue"
 )
 
-// faulty is a link over another one that fails by seed: streams break, with what was on its way in either direction lost, or arriving
+// Faulty is a link over another one that fails by seed: streams break, with what was on its way in either direction lost, or arriving
 // when nobody expects it any more; openings fail before or after they took effect; everything takes its time. The other side
 // hears of a break late, as a broker does of a connection that is half open.
-type faulty struct {
+type Faulty struct {
 	holdfast.Link
 	life time.Duration // of a stream, about; 0: they do not break
 	lag  time.Duration // of a message, at most
@@ -24,24 +23,26 @@ type faulty struct {
 	rng *rand.Rand
 }
 
-func newFaulty(link holdfast.Link, seed uint64, life, lag time.Duration) *faulty {
-	return &faulty{Link: link, life: life, lag: lag, rng: rand.New(rand.NewPCG(seed, 0))}
+// NewFaulty returns a link over another one. Streams break after life on average (0: never); what goes over them is late
+// by up to lag.
+func NewFaulty(link holdfast.Link, seed uint64, life, lag time.Duration) *Faulty {
+	return &Faulty{Link: link, life: life, lag: lag, rng: rand.New(rand.NewPCG(seed, 0))}
 }
 
-func (f *faulty) random(n int64) int64 {
+func (f *Faulty) random(n int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.rng.Int64N(n)
 }
 
-// heal ends the faults of streams that are opened from now on.
-func (f *faulty) heal() {
+// Heal ends the faults of streams that are opened from now on.
+func (f *Faulty) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.life, f.lag = 0, 0
 }
 
-func (f *faulty) kind() (life, lag time.Duration) {
+func (f *Faulty) kind() (life, lag time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.life, f.lag
@@ -51,7 +52,7 @@ var errFault = errors.New("connection lost")
 
 // pipe carries calls out in order, each a little later.
 type pipe struct {
-	f    *faulty
+	f    *Faulty
 	lag  time.Duration
 	mu   sync.Mutex
 	q    []func()
@@ -88,7 +89,7 @@ func (p *pipe) run() {
 
 // wire is one stream of a faulty link.
 type wire struct {
-	f      *faulty
+	f      *Faulty
 	up, dn *pipe
 	mu     sync.Mutex
 	cut    bool // the client hears nothing more
@@ -97,7 +98,7 @@ type wire struct {
 	close  func(clean bool) // the inner stream
 }
 
-func (f *faulty) wire(lag time.Duration) *wire {
+func (f *Faulty) wire(lag time.Duration) *wire {
 	return &wire{f: f, up: &pipe{f: f, lag: lag}, dn: &pipe{f: f, lag: lag}}
 }
 
@@ -113,10 +114,9 @@ func (w *wire) snap() {
 	was := w.cut
 	w.cut, w.lost = true, w.lost || w.f.random(2) == 0
 	w.mu.Unlock()
-	if was {
-		return
+	if !was {
+		w.broken(errFault)
 	}
-	w.broken(errFault)
 	time.AfterFunc(time.Duration(w.f.random(int64(2*time.Second))), func() { w.close(false) })
 }
 
@@ -132,13 +132,19 @@ func (w *wire) say(fn func()) {
 	})
 }
 
+func (w *wire) isCut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
+}
+
 // hear carries an event to the client.
 func (w *wire) hear(fn func()) {
+	if w.isCut() {
+		return
+	}
 	w.dn.post(func() {
-		w.mu.Lock()
-		cut := w.cut
-		w.mu.Unlock()
-		if !cut {
+		if !w.isCut() {
 			fn()
 		}
 	})
@@ -155,8 +161,9 @@ func (w *wire) hang(clean bool) {
 	}
 }
 
-func (f *faulty) fails(life time.Duration) bool { return life > 0 && f.random(4) == 0 }
+func (f *Faulty) fails(life time.Duration) bool { return life > 0 && f.random(4) == 0 }
 
+// faultySender is a stream of a sender.
 type faultySender struct {
 	*wire
 	inner holdfast.SenderLink
@@ -164,7 +171,7 @@ type faultySender struct {
 }
 
 // OpenSender implements holdfast.Link.
-func (f *faulty) OpenSender(ctx context.Context, name string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
+func (f *Faulty) OpenSender(ctx context.Context, name string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
 	life, lag := f.kind()
 	if f.fails(life) {
 		return nil, holdfast.SenderOpened{}, errFault
@@ -176,8 +183,7 @@ func (f *faulty) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 	}
 	s.inner, s.broken, s.close = inner, ev.Broken, inner.Close
 	if f.fails(life) {
-		s.cut = true
-		time.AfterFunc(time.Second, func() { inner.Close(false) })
+		s.hang(false)
 		return nil, holdfast.SenderOpened{}, errFault
 	}
 	s.live(life)
@@ -196,6 +202,7 @@ func (s *faultySender) Refused(resume uint64, err error) {
 func (s *faultySender) Waits(waits bool, why string) { s.hear(func() { s.ev.Waits(waits, why) }) }
 func (s *faultySender) Broken(err error)             { s.hear(func() { s.ev.Broken(err) }) }
 
+// faultyReceiver is a stream of a receiver.
 type faultyReceiver struct {
 	*wire
 	inner holdfast.ReceiverLink
@@ -203,7 +210,7 @@ type faultyReceiver struct {
 }
 
 // OpenReceiver implements holdfast.Link.
-func (f *faulty) OpenReceiver(ctx context.Context, name string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
+func (f *Faulty) OpenReceiver(ctx context.Context, name string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
 	life, lag := f.kind()
 	if f.fails(life) {
 		return nil, holdfast.ReceiverOpened{}, errFault
@@ -215,8 +222,7 @@ func (f *faulty) OpenReceiver(ctx context.Context, name string, c holdfast.Recei
 	}
 	r.inner, r.broken, r.close = inner, ev.Broken, inner.Close
 	if f.fails(life) {
-		r.cut = true
-		time.AfterFunc(time.Second, func() { inner.Close(false) })
+		r.hang(false)
 		return nil, holdfast.ReceiverOpened{}, errFault
 	}
 	r.live(life)
@@ -254,5 +260,3 @@ func (r *faultyReceiver) Lost(s []queue.LeaseSpan, why string) {
 	r.hear(func() { r.ev.Lost(s, why) })
 }
 func (r *faultyReceiver) Broken(err error) { r.hear(func() { r.ev.Broken(err) }) }
-
-func (f *faulty) String() string { return fmt.Sprintf("faulty(%v)", f.Link) }
