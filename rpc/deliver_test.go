@@ -62,12 +62,12 @@ func TestDeliverInFrames(t *testing.T) {
 			return 10
 		},
 	}
-	for round := range 30 {
+	for round := range 15 {
 		size := sizes[round%len(sizes)]
 		var handed []holdfast.Run
 		seq, lease := uint64(1), uint64(1)
 		most := 1 + rng.IntN(1200) // runs
-		for total := 0; len(handed) < most && total < 2<<20 && seq < 30_000; {
+		for total := 0; len(handed) < most && total < 1<<20 && seq < 10_000; {
 			n := 1 + rng.IntN(3)
 			if round%3 == 0 {
 				n = 1 + rng.IntN(2000)
