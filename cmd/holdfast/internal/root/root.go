@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/demo"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journalcmd"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/queuecmd"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/receive"
@@ -118,7 +119,7 @@ Data goes to standard output, everything else to standard error. Exit codes: 0 d
 	fs.StringVar(&level, "log-level", "", "least important log messages that are shown: debug, info, warn, error (default: info for serve, else error)")
 	fs.Var(&format, "log-format", "form of log messages")
 	cmd.AddCommand(serve.Command(a), send.Command(a), receive.Command(a), settle.Ack(a), settle.Nack(a), settle.Extend(a),
-		queuecmd.Command(a), journalcmd.Command(a), versionCommand(a))
+		queuecmd.Command(a), journalcmd.Command(a), demo.Command(a), versionCommand(a))
 	return cmd
 }
 
