@@ -19,6 +19,9 @@ var (
 	// ErrBufferFull matches the error of an Offer that found no room.
 	ErrBufferFull = errors.New("buffer full")
 
+	// ErrTooLarge matches the error of a message that is larger than a durable producer's journal takes.
+	ErrTooLarge = errors.New("too large")
+
 	// ErrInvalidOption matches each fault that the options of a constructor had.
 	ErrInvalidOption = errors.New("invalid option")
 

@@ -4,21 +4,31 @@ import "context"
 
 // ProducerJournal keeps what a durable producer must not forget: its name, its numbers and its unconfirmed
 // messages. Package delivery/durable has one over any journal of this module. Its methods are called by one
-// ProducerController, Append and Settled each from one goroutine at a time.
+// ProducerController, Append and Settled from one goroutine at a time.
 type ProducerJournal interface {
 	// State returns what was stored before. It is called once, before the other methods.
 	State() ProducerState
 
-	// Append stores messages under the consecutive numbers first, first+1, …; it returns when they are on stable
-	// storage, all of them or none. The bodies must not be changed and may be kept.
+	// MaxBodyBytes returns how large a body can be. A larger one is refused before it gets a number.
+	MaxBodyBytes() int
+
+	// Append stores messages under the consecutive numbers first, first+1, …; it returns when all are on stable
+	// storage. The bodies must not be changed and may be kept; the slice must not be kept.
 	//
-	// An error that matches ErrFenced or ErrStopped ends the producer. Any other says that nothing was stored; the
-	// same messages are then tried again.
+	// An error that matches ErrFenced or ErrStopped ends the producer. After any other the same messages are tried
+	// again; what of them is stored already must then be taken for done.
 	Append(ctx context.Context, first uint64, bodies [][]byte) error
 
 	// Settled notes that messages are confirmed. It must not wait for storage: what of it is lost in a crash is sent
-	// again, and acknowledged again by the consumer. The slice is not kept. An error is as Append's.
+	// again, and acknowledged again by the consumer. The slice must not be kept. An error is as Append's, but
+	// the call is not repeated.
 	Settled(settled []SeqRange) error
+
+	// Done is closed when the journal can no longer be used: another producer has taken its place (Err then
+	// matches ErrFenced), or it failed. The producer ends then, even if it has nothing to store.
+	Done() <-chan struct{}
+	// Err returns why Done is closed. It matches ErrFenced or ErrStopped.
+	Err() error
 
 	// Close stores what was noted, and gives up the journal. It returns when ctx ends.
 	Close(ctx context.Context) error

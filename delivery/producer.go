@@ -27,6 +27,7 @@ type ProducerController[T any] struct {
 	typed *sender[T]      // for Consumer,
 	bytes *sender[[]byte] // or for Remote; the other is nil
 	store bool
+	limit int // bytes of an encoded body
 
 	waiting sync.Pool // of the *Confirmation of a Send
 }
@@ -59,7 +60,10 @@ func NewProducerController[T any](opts ProducerOptions[T]) (*ProducerController[
 		o.Logger.Warn("ResendCap is over a quarter of the consumer's ProducerIdleTTL: a message can be forgotten and handled again between two transmissions",
 			"producer_id", state.ProducerID, "resend_cap", o.ResendCap, "idle_ttl", l.idleTTL())
 	}
-	p := &ProducerController[T]{codec: o.Codec, store: o.Journal != nil}
+	p := &ProducerController[T]{codec: o.Codec, store: o.Journal != nil, limit: Unlimited}
+	if p.store {
+		p.limit = o.Journal.MaxBodyBytes()
+	}
 	if o.Consumer != nil {
 		p.typed, err = newSender(&o, o.Consumer, state, o.Codec.Decode, cutter[T]{})
 	} else {
@@ -229,6 +233,9 @@ func (p *ProducerController[T]) encode(v T) ([]byte, error) {
 		b, err = p.codec.Encode(v)
 		return err
 	})
+	if err == nil && len(b) > p.limit {
+		err = fmt.Errorf("%w: body of %d bytes, the journal takes %d", ErrTooLarge, len(b), p.limit)
+	}
 	if err != nil {
 		return nil, &outcome{ErrNotSent, err}
 	}

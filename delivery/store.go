@@ -70,7 +70,11 @@ func (st *storer[B]) run(ctx context.Context, s *sender[B]) {
 	var pending [][]byte
 	var settled []SeqRange
 	for {
-		<-st.wake
+		select {
+		case <-st.wake:
+		case <-st.journal.Done():
+			st.fail(s, st.journal.Err())
+		}
 		s.mu.Lock()
 		first, ended := st.first, st.ended
 		pending, st.pending = st.pending, pending[:0]
