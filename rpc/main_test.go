@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
 	"github.com/holdfastmq/holdfast/rpc"
-	"github.com/holdfastmq/holdfast/rpc/linktest"
+	"github.com/holdfastmq/holdfast/rpc/memlink"
 	"github.com/holdfastmq/holdfast/rpc/wire"
 )
 
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // env is a server over a link in memory.
 type env struct {
 	t      *testing.T
-	link   *linktest.Link
+	link   *memlink.Link
 	server *rpc.Server
 	addr   string
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
@@ -40,7 +40,7 @@ type env struct {
 // start serves on a loopback address, or on what o and l say.
 func start(t *testing.T, o rpc.Options, l net.Listener) *env {
 	t.Helper()
-	e := &env{t: t, link: linktest.New()}
+	e := &env{t: t, link: memlink.New()}
 	o.Logger = slog.New(slog.DiscardHandler)
 	if l == nil {
 		var err error

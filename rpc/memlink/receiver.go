@@ -1,4 +1,4 @@
-package linktest
+package memlink
 
 import (
 	"context"
