@@ -2,6 +2,8 @@ package delivery_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfastmq/holdfast/delivery"
@@ -35,6 +37,58 @@ func BenchmarkHandOver(b *testing.B) {
 			_, err := p.Post(ctx, body)
 			return err
 		})
+	})
+}
+
+// The same with ten senders, and over the form that carries bytes.
+func BenchmarkHandOverMore(b *testing.B) {
+	body := make([]byte, 100)
+	b.Run("ten producers", func(b *testing.B) {
+		b.ReportAllocs()
+		var handled atomic.Int64
+		consumer := newConsumer(b, delivery.ConsumerOptions[[]byte]{}, func(context.Context, []byte) error {
+			handled.Add(1)
+			return nil
+		})
+		var senders sync.WaitGroup
+		for range 10 {
+			producer := newProducer(b, delivery.ProducerOptions[[]byte]{Consumer: consumer, WindowSize: 1024})
+			senders.Go(func() {
+				for range b.N/10 + 1 {
+					if err := producer.PostFunc(context.Background(), body, nil); err != nil {
+						b.Error(err)
+					}
+				}
+				if err := producer.Shutdown(context.Background()); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		senders.Wait()
+	})
+	b.Run("bytes", func(b *testing.B) {
+		b.ReportAllocs()
+		raw := delivery.Raw()
+		consumer := newConsumer(b, delivery.ConsumerOptions[[]byte]{Codec: raw}, func(context.Context, []byte) error { return nil })
+		producer := newProducer(b, delivery.ProducerOptions[[]byte]{Remote: consumer.Remote(), Codec: raw, WindowSize: 1024})
+		for range b.N {
+			if err := producer.PostFunc(context.Background(), body, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := producer.Shutdown(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	})
+	b.Run("one at a time", func(b *testing.B) {
+		b.ReportAllocs()
+		consumer := newConsumer(b, delivery.ConsumerOptions[[]byte]{}, func(context.Context, []byte) error { return nil })
+		producer := newProducer(b, delivery.ProducerOptions[[]byte]{Consumer: consumer})
+		for b.Loop() {
+			if err := producer.Send(context.Background(), body); err != nil {
+				b.Fatal(err)
+			}
+		}
 	})
 }
 

@@ -94,6 +94,10 @@ func (c *ConsumerController[T]) now() int64 { return int64(time.Since(c.born)) }
 
 func (c *ConsumerController[T]) idleTTL() time.Duration { return c.opts.ProducerIdleTTL }
 
+func (c *ConsumerController[T]) maxWaiting() int {
+	return min(c.opts.MaxWaiting, c.opts.MaxWaitingPerProducer)
+}
+
 // TrackedProducers returns the number of producer ids that have dedup state.
 func (c *ConsumerController[T]) TrackedProducers() int {
 	c.mu.Lock()

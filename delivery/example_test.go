@@ -56,7 +56,7 @@ func Example_lossyNetwork() {
 	network := deliverytest.NewNetwork(42, deliverytest.Faults{Drop: 0.5, Duplicate: 0.3, MaxDelay: 3 * time.Millisecond})
 	producer, err := delivery.NewProducerController(delivery.ProducerOptions[int]{
 		Consumer:      deliverytest.Over(network, delivery.Link[int](consumer)),
-		ResendTimeout: 10 * time.Millisecond,
+		ResendTimeout: 10 * time.Millisecond, ResendCap: 40 * time.Millisecond,
 	})
 	if err != nil {
 		panic(err)

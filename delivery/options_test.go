@@ -92,3 +92,17 @@ func TestTTLWarnings(t *testing.T) {
 		})
 	}
 }
+
+// A window that the consumer cannot take whole is allowed, and warned of.
+func TestWindowWarning(t *testing.T) {
+	l := &logs{}
+	c := newConsumer(t, delivery.ConsumerOptions[string]{MaxWaitingPerProducer: 100}, ignore)
+	newProducer(t, delivery.ProducerOptions[string]{Consumer: c, WindowSize: 100, Logger: l.logger()})
+	if n := len(l.lines("WindowSize")); n != 0 {
+		t.Errorf("%d warnings of a window that fits", n)
+	}
+	newProducer(t, delivery.ProducerOptions[string]{Consumer: c, WindowSize: 101, Logger: l.logger()})
+	if n := len(l.lines("WindowSize")); n != 1 {
+		t.Errorf("%d warnings of a window that does not", n)
+	}
+}

@@ -56,9 +56,15 @@ func NewProducerController[T any](opts ProducerOptions[T]) (*ProducerController[
 	if err != nil {
 		return nil, fmt.Errorf("new producer controller: %w", err)
 	}
-	if l, ok := any(o.Consumer).(interface{ idleTTL() time.Duration }); ok && l.idleTTL()/4 < o.ResendCap {
-		o.Logger.Warn("ResendCap is over a quarter of the consumer's ProducerIdleTTL: a message can be forgotten and handled again between two transmissions",
-			"producer_id", state.ProducerID, "resend_cap", o.ResendCap, "idle_ttl", l.idleTTL())
+	if l, ok := any(o.Consumer).(neighbour); ok {
+		if ttl := l.idleTTL(); ttl/4 < o.ResendCap {
+			o.Logger.Warn("ResendCap is over a quarter of the consumer's ProducerIdleTTL: a message can be forgotten and handled again between two transmissions",
+				"producer_id", state.ProducerID, "resend_cap", o.ResendCap, "idle_ttl", ttl)
+		}
+		if most := l.maxWaiting(); most < o.WindowSize {
+			o.Logger.Warn("WindowSize is more than the consumer lets wait: what is beyond is ignored and sent again later",
+				"producer_id", state.ProducerID, "window_size", o.WindowSize, "max_waiting", most)
+		}
 	}
 	p := &ProducerController[T]{codec: o.Codec, store: o.Journal != nil, limit: Unlimited}
 	if p.store {
@@ -74,6 +80,12 @@ func NewProducerController[T any](opts ProducerOptions[T]) (*ProducerController[
 		return nil, fmt.Errorf("new producer controller: %w", err)
 	}
 	return p, nil
+}
+
+// neighbour is a consumer of the same process, whose options can be compared with the producer's.
+type neighbour interface {
+	idleTTL() time.Duration
+	maxWaiting() int
 }
 
 func bodyLen(b []byte) int { return len(b) }
@@ -101,7 +113,7 @@ func newSender[T, B any](o *ProducerOptions[T], link Link[B], state ProducerStat
 	}
 	s := &sender[B]{
 		id: state.ProducerID, incarnation: state.Incarnation, link: link, cut: cut,
-		opts: senderOptions{windowBytes: o.WindowBytes, buffer: o.BufferSize, onRetransmit: o.OnRetransmit},
+		opts: senderOptions{window: o.WindowSize, windowBytes: o.WindowBytes, buffer: o.BufferSize, onRetransmit: o.OnRetransmit},
 		log:  o.Logger, born: time.Now(), core: producer.Restore(core, max(state.Next, 1), unsettled),
 	}
 	for _, m := range state.Unconfirmed {

@@ -58,8 +58,8 @@ type cutter[B any] struct {
 }
 
 type senderOptions struct {
-	windowBytes, buffer int
-	onRetransmit        func(first, last uint64, attempt int)
+	window, windowBytes, buffer int
+	onRetransmit                func(first, last uint64, attempt int)
 }
 
 // call is a confirmation function to be called with its outcome.
@@ -368,6 +368,7 @@ func (s *sender[B]) stats() ProducerStats {
 		st.Unconfirmed = s.core.Unsettled()
 		st.UnconfirmedBytes = s.bytes
 	}
+	st.WindowSize = s.opts.window
 	st.Buffered = s.buffered
 	st.Blocked = s.blocked
 	st.NextSeq = s.core.Next()

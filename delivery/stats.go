@@ -9,6 +9,7 @@ type ProducerStats struct {
 	StrangeAcks   uint64 // acknowledgements ignored, of another producer id or incarnation
 	LinkErrors    uint64 // envelopes that the link refused
 
+	WindowSize       int    // how many messages may be unconfirmed
 	Unconfirmed      int    // messages in the window
 	UnconfirmedBytes int    // of their encoded bodies
 	Buffered         int    // messages that wait in the buffer of Offer
