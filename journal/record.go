@@ -34,7 +34,8 @@ const (
 	// KindEvents is a record of events: what Append normally carries.
 	KindEvents Kind = 1
 	// KindEpoch is the record that a driver may write on Acquire, of one seq and
-	// without parts. Readers skip it; it only takes its place in the numbering.
+	// without parts. Readers skip it; it only takes its place in the numbering. An owner may
+	// append one too, with a body of no meaning, to learn whether the store has room.
 	KindEpoch Kind = 2
 	// KindSkip says that the seqs First…Last were discarded before they got here. It
 	// lets a stream with a discarded beginning be copied without changing a seq.

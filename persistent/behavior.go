@@ -33,7 +33,8 @@ type Behavior[C, E any] interface {
 
 	// Stored is called for each record: live, when it is stored, before the functions
 	// given to After that waited for it; on recovery, after its events were applied. Records
-	// that hold no events (journal.KindEpoch) come by here too: their seqs are taken. h is valid until Stored returns.
+	// that hold no events (of another kind than journal.KindEvents) come by here too: their seqs are taken. They come
+	// live when the store has room again after it was full. h is valid until Stored returns.
 	Stored(a *Context[E], h *journal.Header)
 
 	// Recovered is called once, before the first command. It may persist.
@@ -43,7 +44,7 @@ type Behavior[C, E any] interface {
 	Wake(a *Context[E])
 
 	// Full tells that the store has no room for bodies (true), and later that it has again
-	// (false). Meanwhile [Context.Full] tells whether to refuse what has a body. It may persist.
+	// (false). Meanwhile what has a body should be refused. It may persist.
 	Full(a *Context[E], full bool)
 
 	// Refuse is called for an event with a body that was decided and applied, but that the store refused for lack

@@ -122,11 +122,8 @@ func (a *Context[E]) begin() { a.turn, a.now = a.next, 0 }
 // Recovering tells whether stored events are being replayed.
 func (a *Context[E]) Recovering() bool { return a.phase == recovering }
 
-// Full tells whether events with bodies should be refused now: the store has no room. While it is full, it
-// returns false once every Options.FullRetry, until one event with a body was persisted, as a trial.
-func (a *Context[E]) Full() bool {
-	return a.full.is && (a.full.trial || a.clock.elapsed() < a.full.until)
-}
+// Full tells that the store has no room for bodies: what has one is best refused. See [Behavior.Full].
+func (a *Context[E]) Full() bool { return a.full.is }
 
 // SetBuffered says whether records that are begun from now on are stored with journal.Record.Buffered. A
 // snapshot's last record never is.
@@ -196,9 +193,6 @@ func (a *Context[E]) persist(events []E, undoes uint64) error {
 	}
 	a.pendingBytes += b.size - before
 	a.snap.count(int64(b.size-before-bodies), int64(len(events)), a.clock.elapsed, a.opts.SnapshotEvery)
-	if bodies > 0 && a.full.is {
-		a.full.trial = true
-	}
 	for i := range s.entries {
 		en := &s.entries[i]
 		a.next += en.count

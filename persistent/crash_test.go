@@ -32,7 +32,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					h := &history{states: map[uint64]string{}}
+					h := newHistory()
 					j := fault.New(store.Open(), fault.Options{Crash: store.Crash})
 					n, full := atomic.Int64{}, atomic.Bool{}
 					j.SetPlan(func(c fault.Call) fault.Action {

@@ -38,8 +38,9 @@
 // nothing had happened, deletes in the same record too. If a crash comes between a bodyless
 // event and what undoes it, recovery finds the one without the other and calls Refuse again.
 //
-// While the store is full [Context.Full] says so, for the behavior to refuse bodies up front. Every Options.FullRetry it lets
-// one through as a trial; when that is stored, the store is no longer full.
+// While the store is full, which [Behavior.Full] and [Context.Full] tell, the behavior is to refuse bodies up front. Every
+// Options.FullRetry the actor asks the store, by a small record of no meaning that has a body: nothing is stored if
+// there is no room, and if there is, the behavior is told. It takes one seq, and comes by Stored as journal.KindEpoch.
 //
 // Events without bodies, and those that Refuse returns false for, are not refused: they wait, and what is
 // behind them too, until there is room.

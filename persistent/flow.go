@@ -9,10 +9,17 @@ import (
 	"github.com/holdfastmq/holdfast/journal"
 )
 
-// handOver gives the first pending batch to the appender, if that is idle, and tells whether it did.
+// handOver gives the first pending batch to the appender, if that is idle, or asks for room, and tells whether it did.
 func (a *Context[E]) handOver() bool {
-	if a.app.busy || len(a.pending) == 0 || a.full.again > 0 {
+	if a.app.busy || a.full.again > 0 {
 		return false
+	}
+	if len(a.pending) == 0 {
+		due := a.probeDue()
+		if due {
+			a.probe()
+		}
+		return due
 	}
 	b := a.pending[0]
 	if !b.handed {
@@ -27,6 +34,9 @@ func (a *Context[E]) handOver() bool {
 // settle takes the result of the append that was under way. An error ends the actor.
 func (a *Context[E]) settle(ctx context.Context, res appendResult) error {
 	a.app.busy = false
+	if a.full.asked != nil {
+		return a.probed(ctx, res)
+	}
 	b := a.pending[0]
 	b.maybe, b.unsure = b.maybe || res.maybe, !res.settled
 	switch {
@@ -35,10 +45,16 @@ func (a *Context[E]) settle(ctx context.Context, res appendResult) error {
 		return nil
 	case errors.Is(res.err, journal.ErrFull) && res.settled:
 		return a.storageFull(b)
-	case ctx.Err() != nil && !res.settled:
+	}
+	return a.appendFailed(ctx, res, b.rec.First)
+}
+
+// appendFailed is the error that ends the actor after an append.
+func (a *Context[E]) appendFailed(ctx context.Context, res appendResult, seq uint64) error {
+	if ctx.Err() != nil && !res.settled {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("append at seq %d: %w", b.rec.First, res.err)
+	return fmt.Errorf("append at seq %d: %w", seq, res.err)
 }
 
 // storedBatch goes on from a batch that is stored.
@@ -58,10 +74,7 @@ func (a *Context[E]) storedBatch(ctx context.Context, b *batch[E]) {
 	a.begin()
 	a.beh.Stored(a, &h)
 	if h.BodyLen > 0 && a.full.is {
-		a.full = fullness{}
-		a.log.Info("storage has room again", "seq", h.First)
-		a.begin()
-		a.beh.Full(a, false)
+		a.hasRoom(h.First)
 	}
 	if a.opts.OnAppend != nil {
 		a.opts.OnAppend(&h, events, took)
@@ -71,7 +84,7 @@ func (a *Context[E]) storedBatch(ctx context.Context, b *batch[E]) {
 
 // blocked tells whether no command may be begun now.
 func (a *Context[E]) blocked() bool {
-	return a.hold > a.stored.Last() || a.pendingBytes >= a.opts.MaxPendingBytes
+	return a.hold > a.stored.Last() || a.pendingBytes >= a.opts.MaxPendingBytes || a.probeDue()
 }
 
 // ripe tells whether what is pending is worth an append before more commands are begun.

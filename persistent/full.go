@@ -1,6 +1,8 @@
 package persistent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,11 +11,14 @@ import (
 
 // fullness is what is known about the room in the store.
 type fullness struct {
-	is    bool          // the store refused a record, and has not taken one with a body since
-	trial bool          // an event with a body was let through, to see
-	until time.Duration // since the clock's start: none is let through before
-	again time.Duration // since the clock's start: the first pending record is not tried before; 0: at once
+	is    bool            // the store refused a record, and has not taken one with a body since
+	again time.Duration   // since the clock's start: the first pending record is not tried before; 0: at once
+	next  time.Duration   // since the clock's start: when the store is asked again
+	asked *journal.Record // the question that is under way, or nil
 }
+
+// probeBytes is the size of the body that asks whether there is room.
+const probeBytes = 4 << 10
 
 // storageFull goes on after the store refused batch b, the first pending one, for lack of room.
 //
@@ -30,7 +35,7 @@ func (a *Context[E]) storageFull(b *batch[E]) error {
 		a.doubt = b.last()
 	}
 	now := a.clock.elapsed()
-	a.full.trial, a.full.until = false, now+a.opts.FullRetry
+	a.full.next = now + a.opts.FullRetry
 	if !a.full.is {
 		a.full.is = true
 		a.log.Warn("storage full: bodies are refused, the rest goes on", "seq", b.rec.First, "bytes", b.rec.Size())
@@ -134,4 +139,54 @@ func (a *Context[E]) readd(b *batch[E], group []entry[E]) {
 		to.add(en, b.rec.Meta[en.meta.from:en.meta.to], b.rec.Body[en.body.from:en.body.to])
 	}
 	a.pendingBytes += to.size - before
+}
+
+// probeDue tells whether it is time to ask the store whether it has room again. No command is begun then, so that
+// the seq of the question is not given to an event meanwhile: if there is no room, it was never used.
+func (a *Context[E]) probeDue() bool {
+	return a.full.is && a.full.again == 0 && (a.full.asked != nil || a.clock.elapsed() >= a.full.next)
+}
+
+// probe asks: it appends a record that is of no meaning, but has a body.
+func (a *Context[E]) probe() {
+	n := min(probeBytes, a.lim.MaxRecordBytes-journal.HeaderSize)
+	a.full.asked = &journal.Record{
+		Header: journal.Header{UID: a.own.UID, Epoch: a.own.Epoch, Kind: journal.KindEpoch, First: a.next, Count: 1, Time: a.clock.ms()},
+		Body:   [][]byte{make([]byte, n)},
+	}
+	a.app.give(appendJob{after: a.stored.Last(), prev: a.stored.CRC, rec: a.full.asked})
+}
+
+// probed goes on from the answer.
+func (a *Context[E]) probed(ctx context.Context, res appendResult) error {
+	rec := a.full.asked
+	a.full.asked = nil
+	switch {
+	case res.err == nil:
+	case errors.Is(res.err, journal.ErrFull) && res.settled:
+		a.full.next = a.clock.elapsed() + a.opts.FullRetry
+		return nil
+	default:
+		return a.appendFailed(ctx, res, rec.First)
+	}
+	a.next, a.stored, a.storedBuffered = rec.Last()+1, rec.Header, false
+	a.stats.appended(&rec.Header, 0, 0)
+	st, log := a.st, a.log
+	go func() {
+		if err := st.DiscardBodies(ctx, []journal.Range{{From: rec.First, To: rec.First}}); err != nil {
+			log.Debug("discard of a body that asked for room failed", "seq", rec.First, "err", err)
+		}
+	}()
+	a.begin()
+	a.beh.Stored(a, &rec.Header)
+	a.hasRoom(rec.First)
+	return nil
+}
+
+// hasRoom goes on once a record with a body was stored.
+func (a *Context[E]) hasRoom(seq uint64) {
+	a.full = fullness{}
+	a.log.Info("storage has room again", "seq", seq)
+	a.begin()
+	a.beh.Full(a, false)
 }

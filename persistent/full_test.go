@@ -104,51 +104,125 @@ stored 5…12`
 	})
 }
 
-// §5: while it is full, bodies are refused up front but for a trial every FullRetry; once there is room, all goes on.
-func TestFullTrial(t *testing.T) {
+// §5: while it is full, the store is asked every FullRetry, which leaves no trace, and an idle actor learns too when there
+// is room; meanwhile a polite behavior refuses bodies up front, and everything else goes on.
+func TestFullUntilThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := fault.New(memory.New(), fault.Options{})
-		a, s := open(t, j, persistent.Options{FullRetry: time.Second})
-		polite := func() string {
-			err, asked := error(nil), make(chan error, 1)
-			do(t, a, func(c *persistent.Context[event], s *shelf) {
-				if c.Full() {
-					asked <- errors.New("refused up front")
-					return
-				}
-				if err := c.PersistAsync(put("x")); err != nil {
-					t.Error(err)
-				}
-				if full := c.Full(); full != s.full {
-					t.Errorf("behind the trial Full is %v", full)
-				}
-				c.After(func(err error) { asked <- err })
-			})
-			if err = <-asked; err == nil {
-				return "stored"
-			}
-			return err.Error()
-		}
+		s := newShelf()
+		a := openWith(t, j, s, persistent.Options{FullRetry: time.Second, NoFinalSnapshot: true})
 		j.SetPlan(noBodies)
-		var got []string
-		for i := range 5 {
-			if i == 3 {
-				j.SetPlan(nil)
+		if err := persist(t.Context(), a, put("x")); !errors.Is(err, journal.ErrFull) {
+			t.Fatal(err)
+		}
+		full := func() (full bool) {
+			do(t, a, func(c *persistent.Context[event], s *shelf) {
+				if full = c.Full(); full != s.full {
+					t.Errorf("Full is %v, the behavior was told %v", full, s.full)
+				}
+			})
+			return full
+		}
+		tries := j.Count(fault.Append)
+		for range 10 {
+			if !full() {
+				t.Fatal("it has room")
 			}
-			for range 2 {
-				got = append(got, strings.SplitN(polite(), ":", 2)[0])
+			if err := persist(t.Context(), a, note(1)); err != nil {
+				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 		}
-		want := "not stored|refused up front|not stored|refused up front|not stored|refused up front|stored|stored|stored|stored"
-		if g := strings.Join(got, "|"); g != want {
-			t.Errorf("got  %s\nwant %s", g, want)
+		if n := j.Count(fault.Append) - tries; n < 19 || n > 20 {
+			t.Errorf("%d appends of 10 notes in ten seconds, want as many again that ask for room", n)
 		}
-		if s.full || a.Stats().Full {
+		if got := a.Stats(); got.NextSeq != 13 || got.StoredSeq != 12 {
+			t.Errorf("asking has left a trace: %+v", got)
+		}
+		j.SetPlan(nil)
+		time.Sleep(time.Second)
+		if full() {
 			t.Error("it is still full")
 		}
-		if len(s.things) != 4 {
-			t.Errorf("%d things, want 4", len(s.things))
+		asked := s.records[len(s.records)-1]
+		if asked.Kind != journal.KindEpoch || asked.First != 13 {
+			t.Errorf("the last record is %+v", asked)
+		}
+		if err := persist(t.Context(), a, put("y")); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		for rec, err := range a.Journal().ReadBodies(t.Context(), []uint64{13, 14}) {
+			if err != nil || rec.First != 14 {
+				t.Errorf("body at seq %d, %v", rec.First, err)
+			}
+		}
+		state := stop(t, a, s)
+		_, s2 := open(t, j, persistent.Options{})
+		if s2.state() != state {
+			t.Errorf("recovered\n%s\nwant\n%s", s2.state(), state)
+		}
+	})
+}
+
+// §5, G9: while the question for room has no answer no command is begun, since its seq is open; it ends with the store's
+// pause, whatever the answer.
+func TestFullAskingHangs(t *testing.T) {
+	for _, room := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			j := fault.New(memory.New(), fault.Options{})
+			a, s := open(t, j, persistent.Options{FullRetry: time.Second, AppendTimeout: time.Second})
+			j.SetPlan(noBodies)
+			if err := persist(t.Context(), a, put("x")); !errors.Is(err, journal.ErrFull) {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if room {
+				j.SetPlan(nil)
+			}
+			j.Pause()
+			time.Sleep(time.Second)
+			outcome := send(t, a, note(1))
+			time.Sleep(10 * time.Second)
+			if got := a.Stats().NextSeq; got != 3 {
+				t.Errorf("next seq is %d: a command was begun while the question for room was open", got)
+			}
+			j.Resume()
+			if err := <-outcome; err != nil {
+				t.Error(err)
+			}
+			state := stop(t, a, s)
+			if s.full == room {
+				t.Errorf("room %v: the behavior believes full %v", room, s.full)
+			}
+			_, s2 := open(t, j, persistent.Options{})
+			if s2.state() != state {
+				t.Errorf("recovered\n%s\nwant\n%s", s2.state(), state)
+			}
+		})
+	}
+}
+
+// §4: a question for room that was stored without an answer, and then refused by a store that does not settle such, makes
+// the next record conflict: the actor stops, and nothing is lost.
+func TestFullAskingLeavesRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := fault.New(memory.New(), fault.Options{})
+		a, _ := open(t, j, persistent.Options{FullRetry: time.Second})
+		j.SetPlan(noBodies)
+		if err := persist(t.Context(), a, put("x")); !errors.Is(err, journal.ErrFull) {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		j.Next(fault.Append, fault.LoseAnswer())
+		time.Sleep(1500 * time.Millisecond)
+		if err := persist(t.Context(), a, note(1)); is(t, err) != "not stored" || !errors.Is(err, journal.ErrConflict) {
+			t.Errorf("told %v", err)
+		}
+		<-a.Done()
+		_, s2 := open(t, j, persistent.Options{})
+		if s2.sum != 0 || s2.next != 4 {
+			t.Errorf("recovered %s", s2.state())
 		}
 	})
 }

@@ -17,6 +17,7 @@ type history struct {
 	mu     sync.Mutex        // a fenced owner may still be at work while the next one recovers
 	owner  *traced           // the newest one
 	states map[uint64]string // by next: the state that the newest owner had there
+	others map[uint64]bool   // first seqs of the records without events
 	stored uint64            // up to here was told as stored
 	things []*fate           // by id
 }
@@ -31,6 +32,8 @@ type traced struct {
 	h    *history
 	live bool
 }
+
+func newHistory() *history { return &history{states: map[uint64]string{}, others: map[uint64]bool{}} }
 
 func (h *history) shelf() *traced { return &traced{shelf: newShelf(), h: h} }
 
@@ -54,8 +57,8 @@ func (tr *traced) Apply(seq uint64, at int64, e event) {
 }
 
 func (tr *traced) Stored(a *persistent.Context[event], h *journal.Header) {
-	if h.Kind == journal.KindEpoch && h.Epoch == a.Epoch() {
-		tr.begin() // its own: all before it were replayed
+	if h.Kind != journal.KindEvents {
+		tr.h.other(h.First)
 	}
 	tr.shelf.Stored(a, h)
 	tr.check()
@@ -72,6 +75,26 @@ func (tr *traced) Restore(id journal.SnapshotID, chunks iter.Seq2[[]byte, error]
 	return err
 }
 
+// other notes a record without events. Of one that no owner has seen before, its own or one that an unanswered try
+// left behind, follows that what was decided for its seq and later is void.
+func (h *history) other(seq uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.others[seq] {
+		h.others[seq] = true
+		h.void(seq)
+	}
+}
+
+// void forgets what was decided for seq and later. The lock is held.
+func (h *history) void(seq uint64) {
+	for next := range h.states {
+		if next > seq {
+			delete(h.states, next)
+		}
+	}
+}
+
 // begin begins to note: all that the owner before had decided beyond the end is void.
 func (tr *traced) begin() {
 	tr.h.mu.Lock()
@@ -80,11 +103,7 @@ func (tr *traced) begin() {
 		return
 	}
 	tr.live = true
-	for next := range tr.h.states {
-		if next > tr.next {
-			delete(tr.h.states, next)
-		}
-	}
+	tr.h.void(tr.next)
 }
 
 // Recovered comes behind what recovery itself persists.

@@ -124,6 +124,9 @@ func (a *Actor[C, E]) arm() {
 		}
 	}
 	add(c.full.again)
+	if c.full.is && c.full.again == 0 && c.full.asked == nil && len(c.pending) == 0 {
+		add(c.full.next)
+	}
 	if c.wakeAt != 0 && !c.blocked() {
 		add(max(c.clock.at(c.wakeAt), 1))
 	}

@@ -45,7 +45,7 @@ type Options struct {
 	// RetryFirst and RetryCap are the waits between tries of an append whose outcome is unknown: each
 	// is twice the one before it. Defaults 20 ms and 2 s.
 	RetryFirst, RetryCap time.Duration
-	// FullRetry is how long after a refusal for lack of room another body is tried. Default 1 s.
+	// FullRetry is how long after a refusal for lack of room the store is asked again. Default 1 s.
 	FullRetry time.Duration
 
 	// SnapshotBytes, SnapshotEvents and SnapshotEvery say after how many bytes of meta, how many events

@@ -110,7 +110,7 @@ func walk(t *testing.T, script []step, epochRecords bool) error {
 	if err != nil {
 		return err
 	}
-	w := &walker{t: t, store: store, h: &history{states: map[uint64]string{}}}
+	w := &walker{t: t, store: store, h: newHistory()}
 	w.open()
 	for i, st := range script {
 		if steps[st.op](w, st.n); w.problem != nil {
