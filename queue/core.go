@@ -256,7 +256,12 @@ func (c *Core) finish() {
 }
 
 // effect leaves an effect for Take.
-func (c *Core) effect(e Effect) { c.out.Effects = append(c.out.Effects, e) }
+func (c *Core) effect(e Effect) {
+	if c.out.Effects == nil {
+		c.out.Effects = make([]Effect, 0, 4)
+	}
+	c.out.Effects = append(c.out.Effects, e)
+}
 
 // emit decides an event: it is applied, and left for Take.
 func (c *Core) emit(e Event) {
@@ -264,6 +269,9 @@ func (c *Core) emit(e Event) {
 	seq := c.next
 	if e.Kind == KindAdded {
 		e.Spans = []Span{{seq, e.Added.Count}}
+	}
+	if c.out.Events == nil {
+		c.out.Events = make([]Event, 0, 2)
 	}
 	c.out.Events = append(c.out.Events, e)
 	c.mustApply(seq, &c.out.Events[len(c.out.Events)-1])

@@ -44,9 +44,7 @@ func dumpMessage(b *strings.Builder, c *Core, x uint64, now int64, located bool)
 		}
 	case StateRetrying:
 		if due = t.due; due <= now {
-			if end, ok := c.due.Find(x); !ok || end <= now {
-				state, due = StateReady, 0
-			}
+			state, due = StateReady, 0
 		}
 	case StateBlocked:
 		state = StateReady

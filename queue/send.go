@@ -323,8 +323,9 @@ func (c *Core) refuse(s *sender, resume uint64, err error) {
 }
 
 func (c *Core) dropBatch(s *sender) {
-	s.batch[0] = waitingBatch{}
-	if s.batch = s.batch[1:]; len(s.batch) == 0 {
-		s.batch = nil
-	}
+	// Most of the time it is the only one, and its place is used again.
+	last := len(s.batch) - 1
+	copy(s.batch, s.batch[1:])
+	s.batch[last] = waitingBatch{}
+	s.batch = s.batch[:last]
 }

@@ -66,11 +66,13 @@ func TestWalk(t *testing.T) {
 			"send":          w.do(w.send),
 			"send more":     w.do(w.send),
 			"close sender":  w.do(w.closeSender),
+			"reconnect":     w.do(w.reconnect),
 			"open receiver": w.do(w.openReceiver),
 			"credit":        w.do(w.credit),
 			"settle":        w.do(w.settle),
 			"settle more":   w.do(w.settle),
 			"lose receiver": w.do(w.loseReceiver),
+			"flap":          w.do(w.flap),
 			"resume":        w.do(w.resume),
 			"tick":          w.do(w.tick),
 			"configure":     w.do(w.configure),
@@ -287,6 +289,17 @@ func (w *walk) open(s *walkSender) {
 	}
 }
 
+// reconnect is a sender that lost its connection, and what it was not answered yet.
+func (w *walk) reconnect() {
+	if len(w.senders) == 0 {
+		w.Skip()
+	}
+	s := w.senders[w.pick(len(w.senders), "sender")]
+	w.s.core.CloseSender(w.s.now, s.id, false)
+	s.id = SenderID(w.id())
+	w.open(s)
+}
+
 func (w *walk) send() {
 	if len(w.senders) == 0 {
 		w.Skip()
@@ -447,6 +460,20 @@ func (w *walk) loseReceiver() {
 	if clean {
 		w.drop(r)
 	}
+}
+
+// flap opens a receiver and loses it before it has begun with anything.
+func (w *walk) flap() {
+	id := ReceiverID(w.id())
+	if err := w.s.core.OpenReceiver(w.s.now, id, ReceiverOptions{Announces: true}); err != nil {
+		w.Fatalf("%v", err)
+	}
+	n := rapid.SampledFrom([]uint64{1, 3, 20}).Draw(w.T, "messages")
+	if err := w.s.core.Credit(w.s.now, id, n, 1<<40); err != nil {
+		w.Fatalf("%v", err)
+	}
+	w.s.step(rapid.Bool().Draw(w.T, "store first"))
+	w.s.core.CloseReceiver(w.s.now, id, false)
 }
 
 func (w *walk) drop(r *walkReceiver) {
