@@ -75,6 +75,10 @@ tidy-check: ## fail if a go.mod or go.sum is not tidy
 lint: ## golangci-lint, pinned by tools/lint, on each module
 	@scripts/each "$(CURDIR)/scripts/tool" lint golangci-lint run --config "$(CURDIR)/.golangci.yaml" ./...
 
+.PHONY: proto
+proto: ## generate the code of the admin calls anew, with pinned tools
+	cd rpc/adminpb/proto && ../../../scripts/tool buf buf lint && ../../../scripts/tool buf buf generate
+
 .PHONY: clean
 clean: ## remove what the targets built
 	rm -rf bin

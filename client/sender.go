@@ -105,7 +105,7 @@ func (st *senderStream) frame(h wire.Header, payload []byte) error {
 		}
 		st.tell.Lock()
 		if !st.over.Load() {
-			st.ev.Accepted(holdfast.Accepted{UpTo: m.UpTo, First: m.First, Count: m.Count, Duplicates: m.Duplicates, Credit: holdfast.SendCredit(m.Credit)})
+			st.ev.Accepted(holdfast.Accepted{UpTo: m.UpTo, First: m.First, Count: m.Count, Duplicates: m.Duplicates, Suppressed: m.Suppressed, Credit: holdfast.SendCredit(m.Credit)})
 		}
 		st.tell.Unlock()
 	case wire.TypeRefused:

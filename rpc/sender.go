@@ -186,7 +186,7 @@ func (st *senderStream) Accepted(a holdfast.Accepted) {
 	}
 	t := st.c.t
 	t.End(wire.AppendAccepted(t.Begin(), st.id, &wire.Accepted{
-		UpTo: a.UpTo, First: a.First, Count: a.Count, Duplicates: a.Duplicates, Credit: wire.Credit(a.Credit),
+		UpTo: a.UpTo, First: a.First, Count: a.Count, Duplicates: a.Duplicates, Credit: wire.Credit(a.Credit), Suppressed: a.Suppressed,
 	}))
 }
 

@@ -86,6 +86,9 @@ func samples() []sample {
 		}},
 		{"send", 1, sent{First: 1001, Frame: frame}},
 		{"accepted", 1, Accepted{UpTo: 1002, First: 5, Count: 2, Credit: Credit{Messages: 12002, Bytes: 4<<20 + 26}}},
+		{"accepted: some suppressed", 1, Accepted{
+			UpTo: 1008, First: 7, Count: 4, Duplicates: 2, Credit: Credit{Messages: 12008, Bytes: 4<<20 + 100}, Suppressed: []queue.Suppressed{{ProducerSeq: 1004, Seq: 6}, {ProducerSeq: 1007, Seq: 2}},
+		}},
 		{"refused: gap", 1, refused{1003, &Error{Code: CodeGap, Want: 1003, Got: 1010}}},
 		{"refused: bad input", 1, refused{1003, &Error{
 			Code: CodeInvalid, Field: "body", Fault: "of message 0 has 2000000 bytes", Limit: "1048576 bytes",

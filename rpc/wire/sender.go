@@ -117,6 +117,7 @@ func DecodeSend(payload []byte) (first uint64, frame []byte, err error) {
 type Accepted struct {
 	UpTo, First, Count, Duplicates uint64
 	Credit                         Credit
+	Suppressed                     []queue.Suppressed // ascending, at most MaxSpans
 }
 
 // AppendAccepted appends an Accepted frame.
@@ -124,6 +125,13 @@ func AppendAccepted(dst []byte, stream uint32, m *Accepted) []byte {
 	b, at := begin(dst, TypeAccepted, stream)
 	for _, v := range [...]uint64{m.UpTo, m.First, m.Count, m.Duplicates, m.Credit.Messages, m.Credit.Bytes} {
 		b = binary.AppendUvarint(b, v)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.Suppressed)))
+	var last queue.Suppressed
+	for _, s := range m.Suppressed {
+		b = binary.AppendUvarint(b, s.ProducerSeq-last.ProducerSeq)
+		b = binary.AppendVarint(b, int64(s.Seq-last.Seq))
+		last = s
 	}
 	return end(b, at)
 }
@@ -133,6 +141,17 @@ func DecodeAccepted(payload []byte) (Accepted, error) {
 	r := reader{b: payload, t: TypeAccepted}
 	m := Accepted{UpTo: r.uvarint("up to"), First: r.uvarint("first"), Count: r.uvarint("count"), Duplicates: r.uvarint("duplicates")}
 	m.Credit = r.credit()
+	var last queue.Suppressed
+	for range r.count("suppressed messages", 2) {
+		next := queue.Suppressed{
+			ProducerSeq: last.ProducerSeq + r.uvarint("suppressed message"),
+			Seq:         last.Seq + uint64(r.varint("suppressed message")),
+		}
+		if r.err == nil && next.ProducerSeq <= last.ProducerSeq {
+			r.fail("suppressed messages", "are not ascending: %d after %d", next.ProducerSeq, last.ProducerSeq)
+		}
+		m.Suppressed, last = append(m.Suppressed, next), next
+	}
 	return m, r.end()
 }
 
