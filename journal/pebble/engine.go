@@ -97,7 +97,7 @@ func (j *Journal) engineOptions(e *engine) *pebble.Options {
 	size := max(m/4, 64<<10)
 	for i := range o.Levels {
 		o.TargetFileSizes[i] = min(size<<i, 2*m)
-		o.Levels[i].BlockSize = 32 << 10
+		o.Levels[i].BlockSize = int(min(max(m/256, 4<<10), 32<<10))
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	}
 	return o
@@ -182,7 +182,7 @@ func (e *engine) checkTables(ctx context.Context, dir string) error {
 	for _, level := range levels {
 		for _, t := range level {
 			name := fmt.Sprintf("%s.sst", t.BackingSSTNum)
-			if err := e.checkTable(ctx, e.g.PathJoin(dir, name), (*sstable.Reader).Layout); err != nil {
+			if err := e.checkTable(ctx, e.g.PathJoin(dir, name), readLayout); err != nil {
 				return damagedFile(name, "footer, index or properties", err)
 			}
 		}
@@ -190,8 +190,15 @@ func (e *engine) checkTables(ctx context.Context, dir string) error {
 	return nil
 }
 
+// readLayout reads all that a table has beside its data blocks.
+func readLayout(r *sstable.Reader) error {
+	_, err := r.Layout()
+	_, perr := r.ReadPropertiesBlock(context.Background(), nil)
+	return errors.Join(err, perr)
+}
+
 // checkTable opens a table file and applies check to it.
-func (e *engine) checkTable(ctx context.Context, path string, check func(*sstable.Reader) (*sstable.Layout, error)) error {
+func (e *engine) checkTable(ctx context.Context, path string, check func(*sstable.Reader) error) error {
 	f, err := e.g.Open(path)
 	if err != nil {
 		return err
@@ -206,6 +213,5 @@ func (e *engine) checkTable(ctx context.Context, path string, check func(*sstabl
 	if err != nil {
 		return err // which has closed it
 	}
-	_, err = check(r)
-	return errors.Join(err, r.Close())
+	return errors.Join(check(r), r.Close())
 }

@@ -244,23 +244,23 @@ func (v *view) body(seq uint64) (*journal.Record, error) {
 	if err != nil {
 		return nil, v.e.readError(name, seq, "body cannot be read", err)
 	}
-	corrupt := func(what string, err error) error {
-		return &journal.CorruptError{Stream: name, Seq: seq, What: what, Err: err}
+	h, err := openBody(val, s, v.head.uid)
+	if err != nil {
+		return nil, v.e.readError(name, seq, "body", err)
 	}
-	h, err := journal.ParseHeader(val)
+	return &journal.Record{Header: h, Body: [][]byte{bytes.Clone(val[journal.HeaderSize:])}}, nil
+}
+
+// openBody verifies the row of a body against its key and stream.
+func openBody(v []byte, s span, uid journal.UID) (journal.Header, error) {
+	h, err := journal.ParseHeader(v)
 	switch {
-	case errors.Is(err, journal.ErrNewerFormat):
-		return nil, err
 	case err != nil:
-		return nil, corrupt("body's record does not verify", err)
-	case h.First != s.first || h.Last() != s.last || h.UID != v.head.uid:
-		return nil, corrupt("body of another record in its place", nil)
+		return h, err
+	case h.First != s.first || h.Last() != s.last || h.UID != uid:
+		return h, fmt.Errorf("another record is in its place: %w", journal.ErrCorrupt)
 	}
-	body := bytes.Clone(val[journal.HeaderSize:])
-	if err := h.VerifyBody(body); err != nil {
-		return nil, corrupt("body does not verify", err)
-	}
-	return &journal.Record{Header: h, Body: [][]byte{body}}, nil
+	return h, h.VerifyBody(v[journal.HeaderSize:])
 }
 
 // ReadPart returns a copy of a part.
@@ -320,5 +320,6 @@ func (r *reader) Parts(ctx context.Context, prefix string) ([]string, error) {
 	if err != nil {
 		err = r.fail(v.e.readError(r.name, 0, "list parts", err))
 	}
-	return names, errors.Join(err, v.close())
+	_ = v.close() // its error is that of the last step
+	return names, err
 }

@@ -21,8 +21,8 @@ import (
 // batch that stands behind the apparent end and says that a lost one was durable proves damage.
 
 // The log format of the pinned engine version: blocks of 32 KiB, filled with chunks
-// that do not cross them. The format with sync offsets is what the pinned format version writes; only the
-// trailer, which ends a closed log, is of the older one.
+// that do not cross them. There are two formats of chunks; a new database's first log is of the older
+// one. So is the trailer, which ends a closed log.
 const (
 	walBlock      = 32 << 10
 	walHeader     = 19 // CRC 4, length 2, type 1, log number 4, sync offset 8
@@ -31,7 +31,8 @@ const (
 	walFirst      = 10
 	walMiddle     = 11
 	walLast       = 12
-	walTrailer    = 5
+	walOlder      = 4 // types of the older format are less by that
+	walTrailer    = walFull - walOlder
 	batchOverhead = 12 // sequence number 8, count 4
 	opSet         = 1
 )
@@ -192,34 +193,41 @@ type chunks struct {
 // next moves to the next intact chunk of this log, if one stands at off.
 func (c *chunks) next() bool {
 	b := c.b[c.off:]
-	if len(b) < walShort {
+	kind, header, ok := chunkHeader(b)
+	if !ok {
 		return false
 	}
-	if b[6] == walTrailer && binary.LittleEndian.Uint32(b[7:]) == c.num+1 && zeros(b[:6]) {
-		c.trailer, c.kind, c.payload = true, walTrailer, nil
+	num := binary.LittleEndian.Uint32(b[7:])
+	if b[6] == walTrailer && num == c.num+1 && zeros(b[:6]) {
+		c.trailer, c.kind, c.payload = true, kind, nil
 		c.off += walShort
 		return true
 	}
-	if len(b) < walHeader {
+	size := header + int(binary.LittleEndian.Uint16(b[4:]))
+	if num != c.num || size > len(b) || maskedCRC(b[6:size]) != binary.LittleEndian.Uint32(b) {
 		return false
 	}
-	size := walHeader + int(binary.LittleEndian.Uint16(b[4:]))
-	if b[6] < walFull || b[6] > walLast || size > len(b) || binary.LittleEndian.Uint32(b[7:]) != c.num {
-		return false
-	}
-	if maskedCRC(b[6:size]) != binary.LittleEndian.Uint32(b) {
-		return false
-	}
-	c.kind, c.payload = b[6], b[walHeader:size]
+	c.kind, c.payload = kind, b[header:size]
 	c.off += size
 	return true
 }
 
-// skip moves over a chunk that does not verify, to where the next one may begin.
+// chunkHeader returns the type of a chunk, as that of the newer format, and the size of its header.
+func chunkHeader(b []byte) (kind byte, size int, ok bool) {
+	if len(b) < walShort || b[6] < walFull-walOlder || b[6] > walLast {
+		return 0, 0, false
+	}
+	if b[6] < walFull {
+		return b[6] + walOlder, walShort, true
+	}
+	return b[6], walHeader, len(b) >= walHeader
+}
+
+// skip moves over a chunk that does not verify, to where the next one begins.
 func (c *chunks) skip() bool {
-	for off := c.off + 1; off+walHeader <= len(c.b); off++ {
+	for off := c.off + 1; off < len(c.b); off++ {
 		b := c.b[off:]
-		if b[6] < walFull || b[6] > walLast || binary.LittleEndian.Uint32(b[7:]) != c.num {
+		if _, _, ok := chunkHeader(b); !ok || binary.LittleEndian.Uint32(b[7:]) != c.num {
 			continue
 		}
 		try := chunks{b: c.b, num: c.num, off: off}
