@@ -123,9 +123,9 @@ type senderStream struct {
 	link holdfast.SenderLink // set before the stream is open
 }
 
-func (c *dataConn) openSender(id uint32, m wire.OpenSender) error {
+func (c *dataConn) openSender(ctx context.Context, id uint32, m wire.OpenSender) error {
 	st := &senderStream{life: life{c: c, id: id}}
-	return c.open(id, access.Send, m.Queue, st, func(ctx context.Context) error {
+	return c.open(ctx, id, access.Send, m.Queue, st, func(ctx context.Context) error {
 		ctx, cancel := st.start(ctx)
 		defer cancel()
 		link, o, err := c.s.link.OpenSender(ctx, m.Queue, holdfast.SenderConfig{Producer: m.Producer, NoWait: m.NoWait}, st)
