@@ -136,7 +136,7 @@ func (c *ConsumerController[T]) handle(base context.Context, w *worker[T], i int
 			return err
 		})
 		if err != nil {
-			c.deadLetter(envelope{key: key, first: it.Seq, count: 1}, it.Body.raw, err)
+			c.deadLetter(envelope{key: *key, first: it.Seq, count: 1}, it.Body.raw, err)
 			return false
 		}
 	}
@@ -146,12 +146,12 @@ func (c *ConsumerController[T]) handle(base context.Context, w *worker[T], i int
 	ctx := &w.contexts[0]
 	w.contexts = w.contexts[1:]
 	ctx.Context = base
-	ctx.meta = Metadata{ProducerID: key.Producer, Incarnation: key.Incarnation, Seq: it.Seq}
+	ctx.key, ctx.seq = key, it.Seq
 	err := c.call(ctx, body)
 	if err == nil {
 		return true
 	}
-	c.handlerFailed(ctx.meta, err)
+	c.handlerFailed(ctx.metadata(), err)
 	return false
 }
 
@@ -165,7 +165,7 @@ func (c *ConsumerController[T]) call(ctx *messageContext, body T) (err error) {
 		v := recover()
 		err = &PanicError{Value: v, Stack: debug.Stack()}
 		if v == nil { // runtime.Goexit cannot be stopped: nobody gets err
-			c.handlerFailed(ctx.meta, err)
+			c.handlerFailed(ctx.metadata(), err)
 		}
 	}()
 	err = c.handler(ctx, body)

@@ -54,8 +54,8 @@ type Item[B any] struct {
 	size int
 }
 
-// Key returns the producer id and incarnation of the message. It is safe to call at any time.
-func (it *Item[B]) Key() window.Key { return it.win.Key() }
+// Key returns the producer id and incarnation of the message. It is safe to call at any time, and does not change.
+func (it *Item[B]) Key() *window.Key { return it.win.Key() }
 
 // Ack is an acknowledgement to send: First…Last of Key, to Reply.
 type Ack struct {
@@ -242,7 +242,7 @@ func (c *Core[B]) acknowledge(w *window.Window, seq uint64) {
 			return
 		}
 	}
-	c.acks = append(c.acks, Ack{Key: w.Key(), First: seq, Last: seq, Reply: reply, win: w})
+	c.acks = append(c.acks, Ack{Key: *w.Key(), First: seq, Last: seq, Reply: reply, win: w})
 }
 
 func (c *Core[B]) accept(l *lane[B], st *state[B], it Item[B]) {

@@ -105,7 +105,7 @@ func (w *walk) begin(limit int) bool {
 	perProducer := 1
 	for i := range job.Items {
 		it := &job.Items[i]
-		m := msg{it.Key(), it.Seq}
+		m := msg{*it.Key(), it.Seq}
 		if it.Body != int(it.Seq) {
 			w.t.Fatalf("%v got the body of %d", m, it.Body)
 		}
@@ -137,7 +137,7 @@ func (w *walk) step(i int, ok bool) {
 		return
 	}
 	it := &j.job.Items[j.at]
-	m := msg{it.Key(), it.Seq}
+	m := msg{*it.Key(), it.Seq}
 	if w.opts.InOrder && !it.win.Dropped() {
 		if m.seq < w.order[m.key] && m.seq > it.win.Contiguous() || m.seq > w.order[m.key] && m.seq > it.win.Contiguous()+1 {
 			w.t.Fatalf("%v begun out of order: next is %d", m, w.order[m.key])
@@ -161,7 +161,7 @@ func (w *walk) step(i int, ok bool) {
 func (w *walk) end(i int) {
 	j := w.jobs[i]
 	for k := j.at; k < len(j.job.Items); k++ {
-		w.running[msg{j.job.Items[k].Key(), j.job.Items[k].Seq}]--
+		w.running[msg{*j.job.Items[k].Key(), j.job.Items[k].Seq}]--
 	}
 	w.core.End(&j.job, j.at)
 	w.jobs = append(w.jobs[:i], w.jobs[i+1:]...)

@@ -222,7 +222,7 @@ func (s *script) settle(t *testing.T, d *datadriven.TestData, k window.Key, seq 
 			continue
 		}
 		it := &j.job.Items[j.ended]
-		if it.Key() != k || it.Seq != seq {
+		if *it.Key() != k || it.Seq != seq {
 			continue
 		}
 		s.core.Settle(&j.job, j.ended, d.Cmd == "ok", s.now)

@@ -212,7 +212,7 @@ func (t *Table) introduce(e *entry, key Key) *Window {
 	if len(e.windows) > MaxEarlier {
 		t.dropWindow(e.leastUsedEarlier())
 	}
-	w := &Window{key: key, entry: e}
+	w := &Window{key: &key, entry: e}
 	w.above.Advance(1)
 	w.progress.Advance(1)
 	if last, ok := t.Closed(key); ok {

@@ -323,7 +323,7 @@ func TestTableAgainstModel(t *testing.T) {
 					t.Fatalf("%d entries, want %d", tab.Len(), len(m.entries))
 				}
 				for _, e := range m.entries {
-					if tab.Current(e.id).key != e.windows[0].key {
+					if *tab.Current(e.id).Key() != e.windows[0].key {
 						t.Fatalf("current of %s", e.id)
 					}
 					for _, w := range e.windows {

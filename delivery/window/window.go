@@ -36,7 +36,7 @@ type Window struct {
 	// Owner is whatever the table's owner wants to keep with the window. The package does not touch it.
 	Owner any
 
-	key        Key
+	key        *Key // apart from the window, for those who keep only the key
 	contiguous uint64
 	above      Bits
 	progress   Bits
@@ -48,8 +48,9 @@ type Window struct {
 	dropped   bool
 }
 
-// Key returns the producer id and incarnation that the window is of.
-func (w *Window) Key() Key { return w.key }
+// Key returns the producer id and incarnation that the window is of. It does not change; who keeps it does not keep the
+// window.
+func (w *Window) Key() *Key { return w.key }
 
 // Contiguous returns the number up to which everything is settled, 0 if nothing is.
 func (w *Window) Contiguous() uint64 { return w.contiguous }
