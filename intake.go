@@ -82,6 +82,7 @@ type intake struct {
 	ended    chan struct{} // closed when run has returned
 
 	idle  atomic.Bool // the keeper waits for wake
+	sated atomic.Bool // it waits for answers before it collects more
 	wake  chan struct{}
 	abort context.CancelFunc
 
@@ -166,8 +167,9 @@ func (c *intake) run(ctx context.Context) {
 
 // pause gives the lock away until there may be something to do; wait 0 means without a limit.
 func (c *intake) pause(timer *time.Timer, wait time.Duration) {
+	c.sated.Store(c.answering >= smallOps)
 	c.idle.Store(true)
-	if c.uncollected() && c.idle.CompareAndSwap(true, false) {
+	if !c.sated.Load() && c.uncollected() && c.idle.CompareAndSwap(true, false) {
 		return
 	}
 	c.mu.Unlock()
@@ -302,6 +304,11 @@ func (c *intake) fail(err error) {
 func (c *intake) stop() {
 	c.stopping = true
 	c.halting.Store(true)
+	for _, w := range c.workers {
+		if p := w.cut(maxSlice); p.from < p.to {
+			c.waiting.push(p)
+		}
+	}
 	for p := c.waiting.first(); p != nil; p = c.waiting.first() {
 		one := c.waiting.take(p.to - p.from)
 		if c.err == nil && c.stream != nil {

@@ -128,6 +128,11 @@ func (st *intakeStream) Broken(err error) {
 	if !c.config.Unbound {
 		// The broker takes back what was not started; what was is asked for again.
 		var again portions
+		for _, w := range c.workers {
+			if p := w.cut(maxSlice); p.from < p.to {
+				again.push(p)
+			}
+		}
 		for p := c.waiting.first(); p != nil; p = c.waiting.first() {
 			one := c.waiting.take(p.to - p.from)
 			if one.announced {

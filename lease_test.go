@@ -151,3 +151,34 @@ func TestStartsOfSlowHandlers(t *testing.T) {
 		}
 	})
 }
+
+// What a stuck handler has before it is done by the other workers, although its start was announced.
+func TestOthersTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNaive(t, nil)
+		fill(t, 1000, n)
+		var others atomic.Int64
+		rest := make(chan struct{})
+		ended := make(chan struct{})
+		stop := consumer(t, n, holdfast.ConsumeOptions{Workers: 2, Prefetch: 1000}, func(ctx context.Context, d *holdfast.Delivery) error {
+			if d.ID.Seq == 900 {
+				select {
+				case <-rest:
+				case <-time.After(time.Hour):
+					t.Errorf("only %d others were done meanwhile", others.Load())
+				}
+				close(ended)
+			} else if others.Add(1) == 999 {
+				close(rest)
+			}
+			return nil
+		})
+		<-ended
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if left := n.bodies(); len(left) != 0 {
+			t.Errorf("left %v", left)
+		}
+	})
+}

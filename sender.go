@@ -322,11 +322,16 @@ type place struct {
 
 // await waits for the outcome of a message.
 func (s *Sender) await(ctx context.Context, p place) (ID, error) {
+	end := ctx.Done()
 	for {
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			return s.giveUp(ctx, p.c, p.i)
+		if end == nil {
+			<-p.done
+		} else {
+			select {
+			case <-p.done:
+			case <-end:
+				return s.giveUp(ctx, p.c, p.i)
+			}
 		}
 		if p.c.has(p.i) {
 			return s.result(p.c, p.i)

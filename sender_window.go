@@ -79,10 +79,19 @@ func encodedSize(m *Message) int {
 // validate checks a message against the broker's limits, as far as they are known.
 func (s *Sender) validate(m *Message) error {
 	l := s.limits.Load()
+	if l != nil && len(m.Body) <= l.MaxBody && plain(m) {
+		return nil
+	}
 	if l == nil {
 		return m.Validate(message.Limits{MaxBody: max(len(m.Body), 1)})
 	}
 	return m.Validate(*l)
+}
+
+// plain tells whether a message says nothing besides its body.
+func plain(m *Message) bool {
+	return len(m.Headers) == 0 && m.Key == "" && m.DedupID == "" && m.Priority == 0 && m.Delay == 0 && m.TTL == 0 &&
+		m.NotBefore.IsZero() && m.ExpiresAt.IsZero()
 }
 
 // admit takes a message into the window and encodes it into the open frame.

@@ -17,12 +17,10 @@ import (
 const (
 	// maxSlice is how many messages a worker begins with at once, if its handler is fast.
 	maxSlice = 256
-	// Starts are announced ahead for as many messages as take about this long. A crash of the process counts as a
+	// sliceTime: starts are announced ahead for as many messages as take about this long. A crash of the process counts as a
 	// failed delivery for all of them; so a handler that takes longer than this announces each message by itself.
 	sliceTime = time.Millisecond
-	// handBack is how long one message may take before a worker gives what it has taken behind it back to the others.
-	handBack = 10 * time.Millisecond
-	// told is how often failed handlers are logged.
+	// toldEvery is how often failed handlers are logged.
 	toldEvery = time.Second
 )
 
@@ -38,11 +36,11 @@ type worker struct {
 
 	running atomic.Pointer[job]
 	slice   int // how many messages it takes at once
-	noted   []result
 
-	mu      sync.Mutex
-	results []result // for the keeper
-	spare   []result // of the keeper
+	mu      sync.Mutex // taken with or without the intake's, and never before it
+	rest    portion    // announced, and not begun with; others may take of it
+	results []result   // for the keeper
+	spare   []result   // of the keeper
 }
 
 // job is a message with its handler's context. Those that a worker takes at once are made at once.
@@ -62,29 +60,27 @@ type result struct {
 
 // run works until the intake stops. gone is called when it has.
 func (w *worker) run(gone func()) {
-	var left *portion // what a handler that ended its goroutine left behind
+	returned := false
 	defer func() {
-		if left == nil {
+		if returned {
 			gone()
 			return
 		}
-		w.publish()
-		w.returnRest(*left)
+		// A handler has ended the goroutine.
+		w.putBack(w.cut(maxSlice))
 		go w.run(gone)
 	}()
 	for {
 		p, ok := w.take()
 		if !ok {
+			returned = true
 			return
 		}
 		if p.announced || w.announce(p) {
-			left = &p
-			w.work(&p)
-			left = nil
+			w.work(p)
 		} else {
 			w.drop(p)
 		}
-		w.publish()
 	}
 }
 
@@ -94,22 +90,45 @@ func (w *worker) take() (portion, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if c.stopping {
+		switch {
+		case c.stopping:
 			return portion{}, false
+		case c.stream == nil:
+		case c.waiting.n > 0:
+			c.stale(c.waiting.first().b.since)
+			first := c.waiting.first()
+			n := min(w.slice, max(1, c.waiting.n/len(c.workers)))
+			if first.b.confirm && !first.announced {
+				n = 1
+			}
+			return c.waiting.take(n), true
+		default:
+			// Others may have more than they get done.
+			for _, v := range c.workers {
+				if p := v.cut(0); p.from < p.to {
+					return p, true
+				}
+			}
+			c.starved()
 		}
-		if c.waiting.n > 0 && c.stream != nil {
-			break
-		}
-		c.starved()
 		c.cond.Wait()
 	}
-	c.stale(c.waiting.first().b.since)
-	first := c.waiting.first()
-	n := min(w.slice, max(1, c.waiting.n/len(c.workers)))
-	if first.b.confirm && !first.announced {
-		n = 1
+}
+
+// cut takes back n messages that were announced and not begun with, the last ones; 0 means half of what there is.
+func (w *worker) cut(n int) portion {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	have := w.rest.to - w.rest.from
+	if n == 0 {
+		n = (have + 1) / 2
 	}
-	return c.waiting.take(n), true
+	n = min(n, have)
+	out := w.rest
+	out.from, out.announced = w.rest.to-n, true
+	w.rest.to -= n
+	out.cur.Span(have - n)
+	return out
 }
 
 // announce says that the worker begins with messages. It reports false if they are not to be begun with.
@@ -143,31 +162,24 @@ func (w *worker) announce(p portion) bool {
 	}
 }
 
-// work runs the handler on messages whose start was announced. p is what is left of them.
-func (w *worker) work(p *portion) {
+// work runs the handler on messages whose start was announced, unless others take them.
+func (w *worker) work(p portion) {
 	c := w.c
+	w.mu.Lock()
+	// Whoever ends the stream or the intake sets these first, and then cuts what is here.
+	if c.halting.Load() || !c.online.Load() {
+		w.mu.Unlock()
+		w.putBack(p)
+		return
+	}
+	w.rest = p
+	w.mu.Unlock()
 	jobs := make([]job, p.to-p.from)
 	begin := time.Now()
-	published := begin
-	for k := range jobs {
-		if !c.online.Load() && !w.wait() {
-			w.drop(*p)
-			return
-		}
-		raw, _ := p.cur.Next()
-		i := p.from
-		p.from++
-		w.one(&jobs[k], p.b, i, raw)
-		now := time.Now()
-		if now.Sub(published) >= sliceTime/4 {
-			w.publish()
-			if p.from < p.to && (now.Sub(published) >= handBack || c.halting.Load()) {
-				w.slice = 1
-				w.returnRest(*p)
-				return
-			}
-			published = now
-		}
+	k := 0
+	for raw, i, ok := w.next(nil); ok; k++ {
+		r := w.one(&jobs[k], p.b, i, raw)
+		raw, i, ok = w.next(&r)
 	}
 	w.running.Store(nil)
 	switch took := time.Since(begin); {
@@ -178,8 +190,25 @@ func (w *worker) work(p *portion) {
 	}
 }
 
+// next notes a result and begins with the next message.
+func (w *worker) next(r *result) (raw message.Raw, i int, ok bool) {
+	w.mu.Lock()
+	if r != nil {
+		w.note(r)
+	}
+	if i = w.rest.from; i < w.rest.to {
+		raw, ok = w.rest.cur.Next()
+		w.rest.from++
+	}
+	w.mu.Unlock()
+	if r != nil {
+		w.c.noted()
+	}
+	return raw, i, ok
+}
+
 // one runs the handler on one message.
-func (w *worker) one(j *job, b *block, i int, raw message.Raw) {
+func (w *worker) one(j *job, b *block, i int, raw message.Raw) result {
 	c := w.c
 	r := result{b: b, from: i, to: i + 1, kind: settleAck, bytes: raw.Size()}
 	err := j.d.fill(c, b, i, raw)
@@ -187,8 +216,7 @@ func (w *worker) one(j *job, b *block, i int, raw message.Raw) {
 	// First shown, then looked: see intake.loseSpan.
 	w.running.Store(j)
 	if b.touched.Load() && c.isDone(b, i) {
-		w.note(r)
-		return
+		return r
 	}
 	if err == nil {
 		err = w.call(j, r)
@@ -197,7 +225,7 @@ func (w *worker) one(j *job, b *block, i int, raw message.Raw) {
 	if err != nil {
 		r.kind, r.delay = w.failed(&j.d, err)
 	}
-	w.note(r)
+	return r
 }
 
 // call calls the handler. A panic is an error.
@@ -214,7 +242,7 @@ func (w *worker) call(j *job, r result) (err error) {
 		// The handler ends its goroutine: the message has failed, and run begins another goroutine.
 		j.ctx.release()
 		r.kind, r.delay = w.failed(&j.d, errGoexit)
-		w.note(r)
+		w.settle(r)
 	}()
 	err = w.handler(&j.ctx, &j.d)
 	returned = true
@@ -248,32 +276,23 @@ func (w *worker) failed(d *Delivery, err error) (settleKind, time.Duration) {
 	return settleNack, -1
 }
 
-// note keeps a result to be published.
-func (w *worker) note(r result) {
-	if k := len(w.noted) - 1; k >= 0 {
-		last := &w.noted[k]
+// note keeps a result for the keeper. Under the worker's lock.
+func (w *worker) note(r *result) {
+	if k := len(w.results) - 1; k >= 0 {
+		last := &w.results[k]
 		if last.b == r.b && last.to == r.from && last.kind == r.kind && last.delay == r.delay {
 			last.to = r.to
 			last.bytes += r.bytes
 			return
 		}
 	}
-	w.noted = append(w.noted, r)
+	w.results = append(w.results, *r)
 }
 
-// publish hands the results to the keeper.
-func (w *worker) publish() {
-	if len(w.noted) == 0 {
-		return
-	}
+// settle notes a result and tells the keeper.
+func (w *worker) settle(r result) {
 	w.mu.Lock()
-	if len(w.results) == 0 {
-		w.results, w.noted = w.noted, w.results
-	} else {
-		w.results = append(w.results, w.noted...)
-		clear(w.noted)
-		w.noted = w.noted[:0]
-	}
+	w.note(&r)
 	w.mu.Unlock()
 	w.c.kick()
 }
@@ -281,13 +300,12 @@ func (w *worker) publish() {
 // drop gives back messages that are not begun with.
 func (w *worker) drop(p portion) {
 	if p.from < p.to {
-		w.note(result{b: p.b, from: p.from, to: p.to, kind: settleRelease, bytes: p.size()})
+		w.settle(result{b: p.b, from: p.from, to: p.to, kind: settleRelease, bytes: p.size()})
 	}
 }
 
-// returnRest gives messages whose start was announced to whichever worker is free first.
-func (w *worker) returnRest(p portion) {
-	w.running.Store(nil)
+// putBack leaves messages whose start was announced to whichever worker is free first.
+func (w *worker) putBack(p portion) {
 	if p.from == p.to {
 		return
 	}
@@ -296,7 +314,6 @@ func (w *worker) returnRest(p portion) {
 	defer c.mu.Unlock()
 	if c.stopping {
 		w.drop(p)
-		w.publish()
 		return
 	}
 	p.announced = true
@@ -304,21 +321,17 @@ func (w *worker) returnRest(p portion) {
 	c.wakeWorkers()
 }
 
-// wait waits until there is a stream, and reports false if there will be none.
-func (w *worker) wait() bool {
-	c := w.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.stream == nil && !c.stopping {
-		c.cond.Wait()
-	}
-	return c.stream != nil
-}
-
 // cancel ends the context of the handler that works on one of messages from…to-1, if this worker runs it.
 func (w *worker) cancel(b *block, from, to int, reason string) {
 	if j := w.running.Load(); j != nil && j.d.b == b && from <= j.d.i && j.d.i < to {
 		j.ctx.cancel(fmt.Errorf("%w: %s", ErrLeaseLost, reason))
+	}
+}
+
+// noted tells the keeper of a result, if it has a use for it now.
+func (c *intake) noted() {
+	if c.idle.Load() && !c.sated.Load() {
+		c.kick()
 	}
 }
 
