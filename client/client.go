@@ -27,11 +27,12 @@ const (
 type Client struct {
 	o     Options
 	addrs []address
-	life  context.Context // ends when the client is closed
-	end   context.CancelFunc
-	work  sync.WaitGroup
-	http  *http.Client
-	admin holdfastv1connect.AdminClient
+	// background runs f in a goroutine that Close waits for, under a context that ends with the client.
+	background func(f func(ctx context.Context))
+	end        context.CancelFunc
+	work       sync.WaitGroup
+	http       *http.Client
+	admin      holdfastv1connect.AdminClient
 
 	mu      sync.Mutex
 	closed  bool
@@ -62,7 +63,9 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	c := &Client{o: o, addrs: addrs, all: make(map[*conn]struct{}), seen: make(map[string]wire.Seen)}
-	c.life, c.end = context.WithCancel(context.Background())
+	life, end := context.WithCancel(context.Background())
+	c.background = func(f func(ctx context.Context)) { c.work.Go(func() { f(life) }) }
+	c.end = end
 	c.http = &http.Client{Transport: c.httpTransport()}
 	c.admin = holdfastv1connect.NewAdminClient(c.http, c.baseURL(),
 		connect.WithAcceptCompression("gzip", nil, nil)) // it would cost more than it saves
@@ -139,7 +142,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 		d = &dialing{done: make(chan struct{})}
 		c.dialing = d
 		// Nobody's context ends the round but the client's: others may wait for it too.
-		c.work.Go(func() { c.dialRound(d) })
+		c.background(func(ctx context.Context) { c.dialRound(ctx, d) })
 	}
 	c.mu.Unlock()
 	select {
@@ -151,7 +154,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 }
 
 // dialRound tries each address once.
-func (c *Client) dialRound(d *dialing) {
+func (c *Client) dialRound(ctx context.Context, d *dialing) {
 	c.mu.Lock()
 	wait, from := time.Until(c.next), c.at
 	c.mu.Unlock()
@@ -159,20 +162,20 @@ func (c *Client) dialRound(d *dialing) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-c.life.Done():
+		case <-ctx.Done():
 			timer.Stop()
 		}
 	}
 	var errs []error
 	for i := range c.addrs {
 		at := (from + i) % len(c.addrs)
-		cn, err := c.dialOne(c.addrs[at])
+		cn, err := c.dialOne(ctx, c.addrs[at])
 		if err == nil {
 			c.adopt(d, cn, at)
 			return
 		}
 		errs = append(errs, err)
-		if c.life.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
 	}

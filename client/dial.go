@@ -33,8 +33,8 @@ func isLoopback(host string) bool {
 }
 
 // dialOne makes a data connection to one address. It takes DialTimeout at most.
-func (c *Client) dialOne(a address) (*conn, error) {
-	ctx, cancel := context.WithTimeoutCause(c.life, c.o.DialTimeout, fmt.Errorf("no answer within %v", c.o.DialTimeout))
+func (c *Client) dialOne(ctx context.Context, a address) (*conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.o.DialTimeout, fmt.Errorf("no answer within %v", c.o.DialTimeout))
 	defer cancel()
 	cn, err := c.handshake(ctx, a)
 	if err != nil {

@@ -22,8 +22,7 @@ type dataConn struct {
 	t      *transport.Conn
 	who    *access.Identity
 	remote string
-	life   context.Context // of the connection; opening streams runs under it
-	end    context.CancelFunc
+	end    context.CancelFunc // gives up the opening of streams
 	opens  sync.WaitGroup
 
 	// Of the reading goroutine alone.
@@ -70,8 +69,10 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request) {
 	}
 	defer nc.Close()
 	c := &dataConn{s: s, who: identity(r.Context()), remote: r.RemoteAddr, streams: make(map[uint32]stream)}
-	c.life, c.end = context.WithCancel(s.life)
-	defer c.end()
+	// net/http ends the context of a hijacked request only with the server.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	c.end = cancel
 	raw := nc
 	if counted, ok := nc.(*countedConn); ok {
 		raw = counted.Conn // vectored writes need the socket itself
@@ -79,7 +80,7 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request) {
 	c.t = transport.New(raw, buffered, transport.Options{
 		MaxBulk: s.o.MaxFrameBytes + wire.SendHeaderSize, DeadAfter: s.o.DeadAfter, WriteTimeout: s.o.WriteTimeout, Written: c.written,
 	})
-	c.serve()
+	c.serve(ctx)
 }
 
 // upgrade takes the connection from net/http and answers the request.
@@ -103,7 +104,7 @@ func upgrade(w http.ResponseWriter) (nc net.Conn, buffered []byte, err error) {
 	return nc, buffered, nil
 }
 
-func (c *dataConn) serve() {
+func (c *dataConn) serve(ctx context.Context) {
 	s := c.s
 	if !s.add(c) {
 		c.t.Goodbye(errLeaving, status.FromError(errLeaving))
@@ -113,7 +114,7 @@ func (c *dataConn) serve() {
 		e := &wire.Error{Code: wire.CodeProtocol, Field: "hello frame", Fault: "did not come in time", Limit: s.o.HandshakeTimeout.String()}
 		c.t.Goodbye(e, e)
 	})
-	err := c.t.Serve(c.handle)
+	err := c.t.Serve(func(h wire.Header, payload []byte) error { return c.handle(ctx, h, payload) })
 	c.shake.Stop()
 	c.closeStreams()
 	s.remove(c)
@@ -193,7 +194,7 @@ func (c *dataConn) breakStream(id uint32, err error) {
 }
 
 // handle takes a frame of the client.
-func (c *dataConn) handle(h wire.Header, payload []byte) error {
+func (c *dataConn) handle(ctx context.Context, h wire.Header, payload []byte) error {
 	if c.hello == nil {
 		return c.greet(h, payload)
 	}
@@ -203,13 +204,13 @@ func (c *dataConn) handle(h wire.Header, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		return c.openSender(h.Stream, m)
+		return c.openSender(ctx, h.Stream, m)
 	case wire.TypeOpenReceiver:
 		m, err := wire.DecodeOpenReceiver(payload)
 		if err != nil {
 			return err
 		}
-		return c.openReceiver(h.Stream, m)
+		return c.openReceiver(ctx, h.Stream, m)
 	case wire.TypeGoaway:
 		e, err := wire.DecodeGoaway(payload)
 		if err != nil {
@@ -295,7 +296,7 @@ func (c *dataConn) register(h wire.Header, st stream) (refused, err error) {
 }
 
 // open runs the opening of a stream in a goroutine of its own: the queue may have to be recovered first.
-func (c *dataConn) open(id uint32, right access.Right, queue string, st stream, do func(ctx context.Context) error) error {
+func (c *dataConn) open(ctx context.Context, id uint32, right access.Right, queue string, st stream, do func(ctx context.Context) error) error {
 	h := wire.Header{Type: wire.TypeOpenSender, Stream: id}
 	if st.kind() == kindReceiver {
 		h.Type = wire.TypeOpenReceiver
@@ -312,7 +313,7 @@ func (c *dataConn) open(id uint32, right access.Right, queue string, st stream, 
 		return nil
 	}
 	c.opens.Go(func() {
-		if err := do(c.life); err != nil {
+		if err := do(ctx); err != nil {
 			c.breakStream(id, err)
 		}
 	})

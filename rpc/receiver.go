@@ -32,9 +32,9 @@ type receiverStream struct {
 	client, given, sent wire.Credit
 }
 
-func (c *dataConn) openReceiver(id uint32, m wire.OpenReceiver) error {
+func (c *dataConn) openReceiver(ctx context.Context, id uint32, m wire.OpenReceiver) error {
 	st := &receiverStream{life: life{c: c, id: id}}
-	return c.open(id, access.Receive, m.Queue, st, func(ctx context.Context) error {
+	return c.open(ctx, id, access.Receive, m.Queue, st, func(ctx context.Context) error {
 		ctx, cancel := st.start(ctx)
 		defer cancel()
 		link, o, err := c.s.link.OpenReceiver(ctx, m.Queue, holdfast.ReceiverConfig{

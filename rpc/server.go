@@ -26,8 +26,7 @@ type Server struct {
 	limit   limiter
 	origins *http.CrossOriginProtection
 
-	life context.Context // ends when the server is closed
-	end  context.CancelCauseFunc
+	end context.CancelCauseFunc // of the context that all requests run under
 
 	mu      sync.Mutex
 	conns   map[*dataConn]struct{}
@@ -61,7 +60,8 @@ func NewServer(link holdfast.Link, o Options) (*Server, error) {
 	s.limit = limiter{max: o.MaxConns, full: func() {
 		s.warnings.say(s.log, "connection refused: too many are open", "limit", o.MaxConns)
 	}}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	life, end := context.WithCancelCause(context.Background())
+	s.end = end
 	s.http = &http.Server{
 		Handler:           s.handler(),
 		TLSConfig:         o.TLS,
@@ -72,7 +72,7 @@ func NewServer(link holdfast.Link, o Options) (*Server, error) {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return s.life },
+		BaseContext:       func(net.Listener) context.Context { return life },
 	}
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetHTTP2(true)
