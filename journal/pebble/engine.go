@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -173,18 +174,42 @@ func (e *engine) close(ctx context.Context) error {
 	return oneLine(err)
 }
 
-// checkTables reads the footers, indexes and properties of all live tables.
-func (e *engine) checkTables(ctx context.Context, dir string) error {
+// liveTables returns the names of the table files in use.
+func (e *engine) liveTables() ([]string, error) {
 	levels, err := e.db.SSTables()
 	if err != nil {
-		return fmt.Errorf("list tables: %w", oneLine(err))
+		return nil, fmt.Errorf("list tables: %w", oneLine(err))
 	}
+	var names []string
 	for _, level := range levels {
 		for _, t := range level {
-			name := fmt.Sprintf("%s.sst", t.BackingSSTNum)
-			if err := e.checkTable(ctx, e.g.PathJoin(dir, name), readLayout); err != nil {
-				return damagedFile(name, "footer, index or properties", err)
-			}
+			names = append(names, fmt.Sprintf("%s.sst", t.BackingSSTNum))
+		}
+	}
+	return names, nil
+}
+
+// checkTables applies check to all live tables and calls found for those that are damaged.
+func (e *engine) checkTables(ctx context.Context, dir string, check func(*sstable.Reader) error, found func(name string, err error)) error {
+	names, err := e.liveTables()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		cause := e.checkTable(ctx, e.g.PathJoin(dir, name), check)
+		if cause == nil {
+			continue
+		}
+		// A compaction may have removed it meanwhile.
+		now, err := e.liveTables()
+		if err != nil {
+			return err
+		}
+		if slices.Contains(now, name) {
+			found(name, oneLine(cause))
 		}
 	}
 	return nil

@@ -136,7 +136,11 @@ func (j *Journal) prepare() error {
 	if err := j.openStore(m, hasEngine); err != nil {
 		return err
 	}
-	if err := j.eng.checkTables(context.Background(), j.dir); err != nil {
+	var damaged error
+	err = j.eng.checkTables(context.Background(), j.dir, readLayout, func(name string, err error) {
+		damaged = errors.Join(damaged, damagedFile(name, "footer, index or properties", err))
+	})
+	if err = errors.Join(damaged, err); err != nil {
 		return errors.Join(err, j.eng.close(context.Background()))
 	}
 	return nil

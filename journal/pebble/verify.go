@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cockroachdb/pebble/v2/sstable"
 
@@ -74,21 +73,11 @@ func (j *Journal) Verify(ctx context.Context, report func(Damage)) error {
 		return fmt.Errorf("verify: %w", err)
 	}
 	defer e.leave()
-	levels, err := e.db.SSTables()
+	err = e.checkTables(ctx, j.dir, (*sstable.Reader).ValidateBlockChecksums, func(name string, err error) {
+		report(Damage{File: name, What: "table", Err: err})
+	})
 	if err != nil {
-		return fmt.Errorf("verify: list tables: %w", oneLine(err))
-	}
-	for _, level := range levels {
-		for _, t := range level {
-			if err := j.check(ctx); err != nil {
-				return fmt.Errorf("verify: %w", err)
-			}
-			name := fmt.Sprintf("%s.sst", t.BackingSSTNum)
-			err := e.checkTable(ctx, j.fs.PathJoin(j.dir, name), (*sstable.Reader).ValidateBlockChecksums)
-			if err != nil && !errors.Is(err, os.ErrNotExist) { // compacted meanwhile
-				report(Damage{File: name, What: "table", Err: oneLine(err)})
-			}
-		}
+		return fmt.Errorf("verify: %w", err)
 	}
 	for _, st := range j.allStreams() {
 		if err := j.verifyStream(ctx, st, report); err != nil {
