@@ -39,9 +39,9 @@ func (c *Core) lose(r *receiver, clean bool) {
 	c.giveBackLost(r)
 }
 
-// started tells whether the holder of a flight may have begun with it.
-func (f *flight) started() bool {
-	return f.flags&(flightStarted|flightCounts) != 0 || f.flags&flightAnnounces == 0
+// begun tells whether the holder of a flight has begun with it, as far as can be told.
+func (f *flight) begun() bool {
+	return f.flags&flightAnnounces == 0 || f.flags&flightStarted != 0 || f.flags&(flightCounts|flightIsolated) == flightCounts
 }
 
 // giveBackLost gives back what a lost receiver holds, as far as it is time.
@@ -50,7 +50,7 @@ func (c *Core) giveBackLost(r *receiver) {
 	pieces := c.scratch.pieces[:0]
 	for lo, hi := range r.held.All() {
 		c.flights.Each(lo, hi, func(lo, hi uint64, f flight) bool {
-			if f.receiver == r.id && (all || !f.started()) {
+			if f.receiver == r.id && (all || !f.begun()) {
 				pieces = append(pieces, piece{lo, hi, f})
 			}
 			return len(pieces) < maxPieces
@@ -62,7 +62,8 @@ func (c *Core) giveBackLost(r *receiver) {
 	}
 	c.scratch.pieces = pieces
 	c.giveBack(pieces, CauseDisconnected, func(f *flight) (counted, unstarted bool) {
-		return f.started(), !f.started() && !r.clean
+		counted = f.begun() || f.flags&flightCounts != 0
+		return counted, !counted && !r.clean
 	}, 0)
 	if r.held.Len() == 0 {
 		delete(c.receivers, r.id)

@@ -238,6 +238,8 @@ func (c *Core) reclaimAll() {
 		s.records.Remove(d)
 	}
 	if first > 1 {
+		// Everything before the first record that is needed, whether it was named before or not.
+		s.dead = slices.DeleteFunc(s.dead, func(d Span) bool { return d.Seq+d.Count <= first })
 		s.dead = append(s.dead, Span{1, first - 1})
 	}
 	c.checkHomes()

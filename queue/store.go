@@ -32,7 +32,9 @@ func (c *Core) store(s *sender, b *waitingBatch, skip int) step {
 	}
 	if c.cfg.Overflow == OverflowDropOldest {
 		p := c.plan(b, skip, math.MaxUint64, math.MaxUint64)
-		c.makeRoom(uint64(p.count), p.bytes)
+		if p.count > 0 && !c.makeRoom(uint64(p.count), p.bytes) {
+			c.makeRoom(1, uint64(b.size(skip)))
+		}
 	}
 	messages, bytes := c.room()
 	p := c.plan(b, skip, messages, bytes)
@@ -267,8 +269,9 @@ func (p *plan) slice(frame []byte) []byte {
 	return message.FrameFromSpans(make([]byte, 0, size), p.count, spans...)
 }
 
-// makeRoom drops the oldest ready messages, as many as so many new ones need and there are (policy drop-oldest).
-func (c *Core) makeRoom(needMessages, needBytes uint64) {
+// makeRoom drops the oldest ready messages, as many as so many new ones need, and tells whether it could: otherwise it drops none
+// (policy drop-oldest).
+func (c *Core) makeRoom(needMessages, needBytes uint64) bool {
 	needMessages, needBytes = min(needMessages, uint64(c.cfg.MaxMessages)), min(needBytes, uint64(c.cfg.MaxBytes))
 	messages, bytes := c.room()
 	var spans []Span
@@ -276,7 +279,7 @@ func (c *Core) makeRoom(needMessages, needBytes uint64) {
 	for messages < needMessages || bytes < needBytes {
 		lo, hi, ok := c.oldestReady(at)
 		if !ok {
-			break
+			return false
 		}
 		n := uint64(0)
 		if messages < needMessages {
@@ -291,6 +294,7 @@ func (c *Core) makeRoom(needMessages, needBytes uint64) {
 		at = lo + n
 	}
 	c.decide(Event{Kind: KindDropped}, spans)
+	return true
 }
 
 // oldestReady returns the first run of ready messages from a seq on; those that wait for their key are among them.
