@@ -86,7 +86,7 @@ func (cn *conn) reason() error {
 	if cn.goaway != nil {
 		return fmt.Errorf("connection to %s: %w: %s", cn.addr.text, holdfast.ErrUnavailable, cn.goaway.Error())
 	}
-	return fmt.Errorf("connection to %s: %w: %v", cn.addr.text, holdfast.ErrUnavailable, err)
+	return fmt.Errorf("connection to %s: %w: %s", cn.addr.text, holdfast.ErrUnavailable, err.Error())
 }
 
 // usable reports whether new streams can be opened on it.

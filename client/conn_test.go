@@ -55,7 +55,7 @@ func TestBrokerFaults(t *testing.T) {
 				s, r := p.opened(), p.openedReceiver()
 				p.expect(wire.TypeCredit)
 				p.write(c.frame(s, r))
-				told <- p.rest()
+				told <- p.reason()
 			})
 			cl := mustDial(t, b.addr)
 			sev, rev := newEvents(), newEvents()

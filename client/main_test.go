@@ -113,19 +113,23 @@ func (p *peer) expect(t wire.Type) (wire.Header, []byte) {
 	}
 }
 
-// rest reads until the connection ends and returns the reason that the client gave.
-func (p *peer) rest() *wire.Error {
+// reason reads until the connection ends and returns the reason that the client gave, nil if it gave none.
+func (p *peer) reason() (reason *wire.Error) {
 	for {
 		h, b, err := p.next()
 		if err != nil {
-			return nil
+			return reason
 		}
-		if h.Type == wire.TypeGoaway {
-			e, _ := wire.DecodeGoaway(b)
-			return e
+		if h.Type == wire.TypeGoaway && reason == nil {
+			if reason, err = wire.DecodeGoaway(b); err != nil {
+				p.t.Error(err)
+			}
 		}
 	}
 }
+
+// rest reads until the connection ends.
+func (p *peer) rest() { _ = p.reason() }
 
 // opened answers the opening of a sender's stream.
 func (p *peer) opened() uint32 {

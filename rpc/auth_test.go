@@ -218,7 +218,7 @@ func TestBrowsers(t *testing.T) {
 
 // What is no data connection is told what one looks like; versions that the broker does not speak are named.
 func TestUpgradeRefusals(t *testing.T) {
-	e := start(t, rpc.Options{Other: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "well") })}, nil)
+	e := start(t, rpc.Options{Other: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "well") })}, nil)
 	for _, c := range []struct {
 		method, path string
 		header       http.Header

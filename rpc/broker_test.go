@@ -80,7 +80,7 @@ func (c *chaos) connect(ctx context.Context, network, address string) (net.Conn,
 	if c.off {
 		return s, nil
 	}
-	end := func() { s.Close() }
+	end := func() { _ = s.Close() }
 	if c.rng.IntN(4) == 0 {
 		end = s.stall
 	}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -156,7 +157,9 @@ func deliverAll(t *testing.T, runs []holdfast.Run, maxFrame int) (got []wire.Run
 	if seen < total {
 		t.Fatalf("%d messages of %d arrived: %v", seen, total, err)
 	}
-	<-sent
+	if err := <-sent; !errors.Is(err, done) {
+		t.Fatalf("sender ended with %v", err)
+	}
 	return got, messages, counted
 }
 

@@ -23,6 +23,9 @@ type served struct {
 	frames chan string
 }
 
+// wait returns when Serve has.
+func (s *served) wait() error { return <-s.err }
+
 func serve(nc net.Conn, o Options) *served {
 	s := &served{Conn: New(nc, nil, o), err: make(chan error, 1), frames: make(chan string, 1000)}
 	go func() {
@@ -107,7 +110,7 @@ func TestFramesArrive(t *testing.T) {
 			if err := <-got; err != nil {
 				t.Fatal(err)
 			}
-			<-a.err
+			_ = a.wait()
 		})
 	}
 }
@@ -150,8 +153,8 @@ func TestSilenceIsKeptAlive(t *testing.T) {
 			t.Errorf("ended: %v, %v", a.Err(), b.Err())
 		}
 		a.Fail(errors.New("enough"))
-		<-a.err
-		<-b.err
+		_ = a.wait()
+		_ = b.wait()
 	})
 }
 
@@ -201,7 +204,7 @@ func TestSlowReaderIsNotDead(t *testing.T) {
 			}
 		}
 		a.Fail(io.EOF)
-		<-a.err
+		_ = a.wait()
 		other.Close()
 	})
 }
