@@ -176,11 +176,13 @@ func scalars(n *yaml.Node) ([]string, error) {
 	case yaml.SequenceNode:
 		var all []string
 		for _, c := range n.Content {
-			v, err := scalars(c)
-			if err != nil || len(v) != 1 {
+			if c.Kind == yaml.AliasNode {
+				c = c.Alias
+			}
+			if c.Kind != yaml.ScalarNode {
 				return nil, errors.New("want a value, or a list of values")
 			}
-			all = append(all, v...)
+			all = append(all, c.Value)
 		}
 		return all, nil
 	}
