@@ -19,7 +19,7 @@ func newSynced(b *testing.B) *naive {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { f.Close() })
+	b.Cleanup(func() { _ = f.Close() })
 	page := make([]byte, 4096)
 	return newNaive(b, &naiveOptions{sync: func() {
 		if _, err := f.WriteAt(page, 0); err != nil {
@@ -36,7 +36,7 @@ func BenchmarkSend(b *testing.B) {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
 			n := newSynced(b)
 			q := newQueue(n)
-			defer q.Close(context.Background())
+			defer closeQueue(b, q)
 			m := holdfast.Message{Body: make([]byte, 100)}
 			b.ReportAllocs()
 			b.ResetTimer()

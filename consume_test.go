@@ -20,7 +20,7 @@ import (
 func fill(t testing.TB, n int, link holdfast.Link) {
 	t.Helper()
 	q := newQueue(link)
-	defer q.Close(t.Context())
+	defer closeQueue(t, q)
 	batch := make([]holdfast.Message, n)
 	for i := range batch {
 		batch[i] = msg(fmt.Sprint(i))

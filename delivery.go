@@ -135,7 +135,7 @@ func (c *intake) settleWait(ctx context.Context, kind settleKind, delay time.Dur
 	}
 	var first error
 	for i, op := range ops {
-		err := error(ErrLeaseLost)
+		err := ErrLeaseLost
 		if op != nil {
 			err = op.result(ds[i].span())
 		}

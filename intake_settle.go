@@ -3,7 +3,6 @@ package holdfast
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -340,8 +339,4 @@ func shorter(a, b time.Duration) time.Duration {
 		return b
 	}
 	return a
-}
-
-func (c *intake) lostError(what settleKind) error {
-	return fmt.Errorf("%v message of queue %q: %w", what, c.queue, ErrLeaseLost)
 }

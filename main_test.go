@@ -20,6 +20,14 @@ func newQueue(link holdfast.Link) *holdfast.Queue {
 	return holdfast.NewQueue("orders", link, holdfast.Options{Logger: quiet})
 }
 
+// closeQueue closes what a queue opened to send.
+func closeQueue(t testing.TB, q *holdfast.Queue) {
+	t.Helper()
+	if err := q.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 func msg(body string) holdfast.Message { return holdfast.Message{Body: []byte(body)} }
 
 // newSender returns a sender that is closed at the end of the test.

@@ -19,7 +19,7 @@ import (
 // side, and the judge of whether it keeps the rules. Commands are carried out one after the other by one goroutine, which
 // "stores" what has come in together for latency and only then lets the answers out, as a real one does.
 type naive struct {
-	t testing.TB
+	t interface{ Errorf(string, ...any) }
 	naiveOptions
 
 	mu      sync.Mutex
@@ -73,6 +73,12 @@ type naiveMsg struct {
 }
 
 func newNaive(t testing.TB, o *naiveOptions) *naive {
+	n := startNaive(t, o)
+	t.Cleanup(n.close)
+	return n
+}
+
+func startNaive(t interface{ Errorf(string, ...any) }, o *naiveOptions) *naive {
 	n := &naive{
 		t: t, work: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 		uid: [16]byte{1}, epoch: 1, last: map[queue.Producer]uint64{}, dedup: map[string]uint64{},
@@ -94,7 +100,6 @@ func newNaive(t testing.TB, o *naiveOptions) *naive {
 		n.maxBody = message.DefaultMaxBody
 	}
 	go n.run()
-	t.Cleanup(n.close)
 	return n
 }
 

@@ -96,7 +96,7 @@ func (q *Queue) SenderStats() SenderStats {
 // Close closes the sender behind Send and SendBatch as Sender.Close does; afterwards they return ErrClosed. Consumers and other
 // senders are not touched.
 func (q *Queue) Close(ctx context.Context) error {
-	if q.err != nil {
+	if q.sender == nil {
 		return nil
 	}
 	return q.sender.Close(ctx)

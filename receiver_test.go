@@ -202,7 +202,7 @@ func TestTyped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNaive(t, nil)
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		orders := holdfast.Typed(q, holdfast.JSON[order]())
 		if _, err := orders.Send(t.Context(), order{7}); err != nil {
 			t.Fatal(err)

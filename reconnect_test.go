@@ -156,7 +156,7 @@ func TestLowerEpoch(t *testing.T) {
 			return nil
 		})
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		if _, err := q.Send(t.Context(), msg("before")); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestPermanentErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNaive(t, nil)
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		for _, want := range []error{holdfast.ErrNoQueue, holdfast.ErrDenied, holdfast.ErrClosed} {
 			n.refuse(fmt.Errorf("open: %w", want))
 			_, err := q.Send(t.Context(), msg("x"))

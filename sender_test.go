@@ -21,7 +21,7 @@ func TestSendReturnsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNaive(t, &naiveOptions{latency: time.Millisecond})
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		for i := range 3 {
 			begin := time.Now()
 			id, err := q.Send(t.Context(), msg(fmt.Sprint(i)))
@@ -40,7 +40,7 @@ func TestSendersShareFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNaive(t, &naiveOptions{latency: time.Millisecond})
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		var wg sync.WaitGroup
 		ids := make([]holdfast.ID, 1000)
 		for i := range ids {
@@ -157,7 +157,7 @@ func TestWithdrawFromTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNaive(t, &naiveOptions{limit: 1, tight: true})
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		if _, err := q.Send(t.Context(), msg("first")); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestSendBadInput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNaive(t, &naiveOptions{maxBody: 10})
 		q := newQueue(n)
-		defer q.Close(t.Context())
+		defer closeQueue(t, q)
 		for _, m := range []holdfast.Message{msg("longer than ten"), {Priority: 10}, {Delay: -1}, {Key: strings.Repeat("k", 300)}} {
 			_, err := q.Send(t.Context(), m)
 			var field *message.FieldError
