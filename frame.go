@@ -164,6 +164,9 @@ func (f *frame) withdrawn(i int) bool {
 func (f *frame) seal() {
 	if f.buf == nil {
 		f.buf = f.b.Finish()
+		if cap(f.buf) > 2*len(f.buf)+1024 { // it was made for more, and may live long in the broker's cache
+			f.buf = slices.Clone(f.buf)
+		}
 	}
 	if len(f.gone) == 0 {
 		return
