@@ -129,7 +129,8 @@ func (cn *conn) handle(h wire.Header, payload []byte) error {
 		cn.outcomes(h.Stream, m)
 		return nil
 	case wire.TypeHello, wire.TypeOpenSender, wire.TypeSend, wire.TypeOpenReceiver, wire.TypeCredit, wire.TypeStarted,
-		wire.TypeAck, wire.TypeNack, wire.TypeRelease, wire.TypeExtend, wire.TypeClose:
+		wire.TypeAck, wire.TypeNack, wire.TypeRelease, wire.TypeExtend, wire.TypeClose,
+		wire.TypeOpenDelivery, wire.TypeEnvelope, wire.TypeFarewell:
 		return outOfSequence(h, "is none that a broker sends")
 	}
 	return cn.ofStream(h, payload)

@@ -211,6 +211,12 @@ func (c *dataConn) handle(ctx context.Context, h wire.Header, payload []byte) er
 			return err
 		}
 		return c.openReceiver(ctx, h.Stream, m)
+	case wire.TypeOpenDelivery:
+		name, err := wire.DecodeOpenDelivery(payload)
+		if err != nil {
+			return err
+		}
+		return c.openDelivery(ctx, h.Stream, name)
 	case wire.TypeGoaway:
 		e, err := wire.DecodeGoaway(payload)
 		if err != nil {
@@ -219,7 +225,8 @@ func (c *dataConn) handle(ctx context.Context, h wire.Header, payload []byte) er
 		// A client says why it is about to close; it opens no more streams. That is its own business.
 		c.s.log.Debug("client says goodbye", "remote", c.remote, "who", c.who.Name(), "reason", e)
 		return nil
-	case wire.TypeSend, wire.TypeCredit, wire.TypeStarted, wire.TypeAck, wire.TypeNack, wire.TypeRelease, wire.TypeExtend, wire.TypeClose:
+	case wire.TypeSend, wire.TypeCredit, wire.TypeStarted, wire.TypeAck, wire.TypeNack, wire.TypeRelease, wire.TypeExtend, wire.TypeClose,
+		wire.TypeEnvelope, wire.TypeFarewell:
 		return c.ofStream(h, payload)
 	}
 	return outOfSequence(h, "is none that a client sends")
@@ -298,8 +305,11 @@ func (c *dataConn) register(h wire.Header, st stream) (refused, err error) {
 // open runs the opening of a stream in a goroutine of its own: the queue may have to be recovered first.
 func (c *dataConn) open(ctx context.Context, id uint32, right access.Right, queue string, st stream, do func(ctx context.Context) error) error {
 	h := wire.Header{Type: wire.TypeOpenSender, Stream: id}
-	if st.kind() == kindReceiver {
+	switch st.kind() {
+	case kindReceiver:
 		h.Type = wire.TypeOpenReceiver
+	case kindDelivery:
+		h.Type = wire.TypeOpenDelivery
 	}
 	refused, err := c.register(h, st)
 	if err != nil {

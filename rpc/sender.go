@@ -14,6 +14,7 @@ import (
 const (
 	kindSender   = "sender"
 	kindReceiver = "receiver"
+	kindDelivery = "delivery"
 )
 
 // phase is where a stream is in its life. It only goes forward.

@@ -18,13 +18,14 @@ import (
 
 // Server serves a link over the network. All methods may be called concurrently.
 type Server struct {
-	link    holdfast.Link
-	o       Options
-	log     *slog.Logger
-	policy  atomic.Pointer[access.Policy]
-	http    *http.Server
-	limit   limiter
-	origins *http.CrossOriginProtection
+	link      holdfast.Link
+	o         Options
+	log       *slog.Logger
+	policy    atomic.Pointer[access.Policy]
+	consumers sync.Map // of delivery.Link[[]byte], by name
+	http      *http.Server
+	limit     limiter
+	origins   *http.CrossOriginProtection
 
 	end context.CancelCauseFunc // of the context that all requests run under
 
@@ -47,8 +48,12 @@ type Metrics struct {
 	DeadConnections uint64 // data connections ended because the client was gone or did not read
 }
 
-// NewServer makes a server of a link. It serves once Serve is called.
+// NewServer makes a server of a link. It serves once Serve is called. A nil link makes one without queues, for
+// consumers of reliable delivery alone (see AddConsumer).
 func NewServer(link holdfast.Link, o Options) (*Server, error) {
+	if link == nil {
+		link = noQueues{}
+	}
 	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("make server: %w", err)
 	}

@@ -42,7 +42,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Type is the type of a frame. Values are never reused.
 type Type uint8
 
-// The types of frames. 64 to 79 are kept for the streams of reliable delivery between programs.
+// The types of frames. 64 to 79 are those of reliable delivery between programs, where "broker" is the program that has
+// the consumer, and "client" the one that has the producer.
 const (
 	TypeHello   Type = 1 // client, first frame of a connection
 	TypeWelcome Type = 2 // broker, its answer
@@ -71,6 +72,12 @@ const (
 
 	TypeBroken Type = 48 // broker: the stream has ended, or was not opened
 	TypeClose  Type = 49 // client: the stream ends
+
+	TypeOpenDelivery   Type = 64 // client
+	TypeDeliveryOpened Type = 65 // broker
+	TypeEnvelope       Type = 66 // client
+	TypeAcknowledge    Type = 67 // broker
+	TypeFarewell       Type = 68 // client
 )
 
 var typeNames = [...]string{
@@ -81,6 +88,8 @@ var typeNames = [...]string{
 	TypeDeliver: "deliver", TypeStarted: "started", TypeAck: "ack", TypeNack: "nack", TypeRelease: "release",
 	TypeExtend: "extend", TypeOutcomes: "outcomes", TypeLost: "lost",
 	TypeBroken: "broken", TypeClose: "close",
+	TypeOpenDelivery: "open delivery", TypeDeliveryOpened: "delivery opened", TypeEnvelope: "envelope",
+	TypeAcknowledge: "acknowledge", TypeFarewell: "farewell",
 }
 
 // Known reports whether t is a type of this version.
@@ -91,7 +100,7 @@ func (t Type) OfConnection() bool { return t >= TypeHello && t <= TypeGoaway }
 
 // Bulk reports whether frames of the type carry messages, so that their payload may be larger than MaxControl
 // and the receiver of the frame keeps it.
-func (t Type) Bulk() bool { return t == TypeSend || t == TypeDeliver }
+func (t Type) Bulk() bool { return t == TypeSend || t == TypeDeliver || t == TypeEnvelope }
 
 // String returns the name of the type as docs/protocol.md has it.
 func (t Type) String() string {
@@ -124,7 +133,10 @@ func ParseHeader(b []byte, maxBulk int) (Header, error) {
 		return h, malformed("frame", "has the unknown type %d", uint8(h.Type))
 	}
 	limit := MaxControl
-	if h.Type.Bulk() {
+	switch {
+	case h.Type == TypeEnvelope:
+		limit = MaxEnvelope
+	case h.Type.Bulk():
 		limit = maxBulk
 	}
 	if uint64(h.Length) > uint64(max(limit, 0)) {
