@@ -56,9 +56,8 @@ func (b *Broker) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 	s := &sender{o: o, ev: ev, window: uint64(b.o.Limits.MaxFrameBytes) + frameOverhead}
 	if b.granted.Add(int64(s.window)) > b.o.SendBudget {
 		b.granted.Add(-int64(s.window))
-		return nil, opened, fmt.Errorf("open sender to queue %q: %w", name, &message.FieldError{
-			Field: "senders", Fault: "are as many as the broker's memory for unanswered messages allows",
-			Limit: fmt.Sprintf("%d bytes", b.o.SendBudget)})
+		return nil, opened, fmt.Errorf("open sender to queue %q: %w: senders hold all of the %d bytes that the broker has for unanswered messages",
+			name, holdfast.ErrUnavailable, b.o.SendBudget)
 	}
 	type result struct {
 		resume uint64
