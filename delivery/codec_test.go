@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,4 +147,27 @@ func TestChunkingFaults(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 	})
+}
+
+// A part of a message that is in progress says nothing about its body; whatever its handler does at that very moment, no
+// other body than the whole one reaches it.
+func TestPartsWhileTheHandlerFails(t *testing.T) {
+	var attempts atomic.Int64
+	c := newConsumer(t, delivery.ConsumerOptions[[]byte]{Codec: delivery.Raw()}, func(_ context.Context, b []byte) error {
+		if string(b) != "abcd" {
+			t.Errorf("handled %q", b)
+		}
+		attempts.Add(1)
+		return errors.New("not now")
+	})
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() {
+			for i := 0; attempts.Load() < 500 && !t.Failed(); i++ {
+				_ = c.Remote().Deliver(delivery.Delivery[[]byte]{ProducerID: "p", Incarnation: "i", Seq: 1, Floor: 1, ReplyTo: &collector{},
+					Bodies: [][]byte{[]byte("abcd")[2*(i%2) : 2*(i%2)+2]}, Part: i % 2, Parts: 2, Total: 4})
+			}
+		})
+	}
+	senders.Wait()
 }

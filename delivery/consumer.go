@@ -112,11 +112,11 @@ func (c *ConsumerController[T]) Deliver(d Delivery[T]) error {
 		c.deadLetter(header(&d), nil, &window.Fault{Field: "parts", Problem: "are for messages that are bytes"})
 		return nil
 	}
-	return c.deliver(header(&d), d.ReplyTo, func(dst []payload[T]) []payload[T] {
+	return c.deliver(header(&d), d.ReplyTo, func(dst []payload[T], _ int64) ([]payload[T], *window.Fault) {
 		for _, v := range d.Bodies {
 			dst = append(dst, payload[T]{value: v})
 		}
-		return dst
+		return dst, nil
 	})
 }
 
@@ -139,22 +139,23 @@ func (r remote[T]) Farewell(f Farewell) error { return r.c.Farewell(f) }
 
 func (r remote[T]) Deliver(d Delivery[[]byte]) error {
 	h := header(&d)
-	if d.Parts != 0 {
-		body, ok := r.c.assemble(h, &d)
-		if !ok {
-			return nil
+	return r.c.deliver(h, d.ReplyTo, func(dst []payload[T], now int64) ([]payload[T], *window.Fault) {
+		if d.Parts != 0 {
+			return r.c.assemble(dst, h, &d, now)
 		}
-		d.Bodies = [][]byte{body}
-	}
-	return r.c.deliver(h, d.ReplyTo, func(dst []payload[T]) []payload[T] {
 		for _, b := range d.Bodies {
-			if b == nil {
-				b = []byte{}
-			}
-			dst = append(dst, payload[T]{raw: b})
+			dst = append(dst, payload[T]{raw: present(b)})
 		}
-		return dst
+		return dst, nil
 	})
+}
+
+// present makes an empty body of no body.
+func present(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
 }
 
 // envelope is what a Delivery has beside its bodies.
@@ -169,8 +170,9 @@ func header[B any](d *Delivery[B]) envelope {
 	return envelope{window.Key{Producer: d.ProducerID, Incarnation: d.Incarnation}, d.Floor, d.Seq, len(d.Bodies)}
 }
 
-// deliver gives an envelope to the core and acts on what it says. bodies appends the messages.
-func (c *ConsumerController[T]) deliver(h envelope, to ReplyTo, bodies func([]payload[T]) []payload[T]) error {
+// deliver gives an envelope to the core and acts on what it says. bodies appends the messages; it is called with the lock
+// held, and may append none, without a fault, if there is nothing to be delivered yet.
+func (c *ConsumerController[T]) deliver(h envelope, to ReplyTo, bodies func(dst []payload[T], now int64) ([]payload[T], *window.Fault)) error {
 	e := consumer.Envelope[payload[T]]{Key: h.key, Floor: h.floor, First: h.first}
 	if to != nil {
 		e.Reply = to
@@ -181,9 +183,12 @@ func (c *ConsumerController[T]) deliver(h envelope, to ReplyTo, bodies func([]pa
 		c.mu.Unlock()
 		return ErrStopped
 	}
-	c.scratch = bodies(c.scratch[:0])
-	e.Bodies = c.scratch
-	n, fault := c.core.Deliver(e, now)
+	var n consumer.Counts
+	var fault *window.Fault
+	c.scratch, fault = bodies(c.scratch[:0], now)
+	if e.Bodies = c.scratch; fault == nil && len(e.Bodies) >= min(h.count, 1) {
+		n, fault = c.core.Deliver(e, now)
+	}
 	clear(c.scratch)
 	c.counts.Known += uint64(n.Known)
 	c.counts.InProgress += uint64(n.InProgress)
@@ -213,28 +218,25 @@ func (c *ConsumerController[T]) deliver(h envelope, to ReplyTo, bodies func([]pa
 	return nil
 }
 
-// assemble takes a part and returns the whole body, if it is the last one missing.
-func (c *ConsumerController[T]) assemble(h envelope, d *Delivery[[]byte]) (body []byte, ok bool) {
-	fault := window.CheckEnvelope(h.key, h.floor, h.first, h.first)
-	if fault == nil && h.count != 1 {
-		fault = &window.Fault{Field: "parts", Problem: fmt.Sprintf("of %d messages in one envelope", h.count)}
+// assemble takes a part and appends the whole body, if it is the last one missing. The lock is held until the core has
+// decided, so that what is said here of the message still holds there.
+func (c *ConsumerController[T]) assemble(dst []payload[T], h envelope, d *Delivery[[]byte], now int64) ([]payload[T], *window.Fault) {
+	if fault := window.CheckEnvelope(h.key, h.floor, h.first, h.first); fault != nil {
+		return dst, fault
 	}
-	if fault == nil {
-		now := c.now()
-		c.mu.Lock()
-		if c.core.Outcome(h.key, h.floor, h.first) != window.Fresh {
-			c.mu.Unlock()
-			return nil, true // the core acknowledges or ignores it without looking at the body
-		}
-		body, fault = c.parts.Add(consumer.Part{
-			Key: h.key, Seq: h.first, Index: d.Part, Count: d.Parts, Total: d.Total, Body: d.Bodies[0],
-		}, now)
-		c.mu.Unlock()
+	if h.count != 1 {
+		return dst, &window.Fault{Field: "parts", Problem: fmt.Sprintf("of %d messages in one envelope", h.count)}
 	}
-	if fault != nil {
-		c.deadLetter(h, nil, fault)
+	if c.core.Outcome(h.key, h.floor, h.first) != window.Fresh {
+		return append(dst, payload[T]{raw: []byte{}}), nil // the core acknowledges or ignores it, whatever its body
 	}
-	return body, body != nil
+	body, fault := c.parts.Add(consumer.Part{
+		Key: h.key, Seq: h.first, Index: d.Part, Count: d.Parts, Total: d.Total, Body: d.Bodies[0],
+	}, now)
+	if fault != nil || body == nil {
+		return dst, fault
+	}
+	return append(dst, payload[T]{raw: body}), nil
 }
 
 // acknowledge sends acknowledgements, those of one producer together. buf is scratch space. It returns it.
