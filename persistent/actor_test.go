@@ -190,6 +190,29 @@ func TestRecordLimits(t *testing.T) {
 	})
 }
 
+// §4: what is accepted fits into a record: no append is refused for its size, up to the last byte, with one event or many.
+func TestRecordLimitToTheByte(t *testing.T) {
+	for _, events := range []int{1, 7} {
+		store, err := memory.NewStore(memory.Options{MaxRecordBytes: 800})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, _ := open(t, store.Open(), persistent.Options{})
+		for n := 0; ; n++ {
+			e := append(slices.Repeat([]event{note(1)}, events-1), put(strings.Repeat("x", n)))
+			if err := persist(t.Context(), a, e...); err != nil {
+				if !errors.Is(err, journal.ErrTooLarge) || a.Err() != nil {
+					t.Errorf("%d events, body of %d bytes: %v", events, n, err)
+				}
+				if n < 400 {
+					t.Errorf("%d events: a body of %d bytes is refused, the limit of a record is 800", events, n)
+				}
+				break
+			}
+		}
+	}
+}
+
 // §5: queue time stands still in a call, never decreases, and goes on from the stream's last time whatever
 // the wall clock says.
 func TestQueueTime(t *testing.T) {

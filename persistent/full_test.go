@@ -123,7 +123,11 @@ func TestFullUntilThereIsRoom(t *testing.T) {
 			})
 			return full
 		}
+		synctest.Wait()
 		tries := j.Count(fault.Append)
+		if tries != 2 {
+			t.Errorf("%d appends, want the one that was refused and the one without the body", tries)
+		}
 		for range 10 {
 			if !full() {
 				t.Fatal("it has room")
@@ -141,7 +145,8 @@ func TestFullUntilThereIsRoom(t *testing.T) {
 		}
 		j.SetPlan(nil)
 		time.Sleep(time.Second)
-		if full() {
+		synctest.Wait()
+		if a.Stats().Full || full() {
 			t.Error("it is still full")
 		}
 		asked := s.records[len(s.records)-1]
@@ -201,6 +206,33 @@ func TestFullAskingHangs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// G10: an event that was refused is told as not stored also if the actor is killed before its record without the
+// body is stored.
+func TestFullThenKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memory.New()
+		j := fault.New(inner, fault.Options{})
+		a, _ := open(t, j, persistent.Options{})
+		release := make(chan struct{})
+		j.Next(fault.Append, fault.Full(), fault.HoldAfter(release))
+		refused, deleted := send(t, a, put("x")), send(t, a, take(1))
+		a.Kill()
+		<-a.Done()
+		close(release)
+		if err := <-refused; is(t, err) != "not stored" || !errors.Is(err, journal.ErrFull) {
+			t.Errorf("the refused event is told as %v", err)
+		}
+		// It was decided while the record without the body was under way, so it has not been given to the journal.
+		if err := <-deleted; is(t, err) != "not stored" {
+			t.Errorf("what was behind it is told as %v", err)
+		}
+		_, s2 := open(t, inner, persistent.Options{})
+		if len(s2.things) != 0 {
+			t.Errorf("recovered %s", s2.state())
+		}
+	})
 }
 
 // §4: a question for room that was stored without an answer, and then refused by a store that does not settle such, makes
@@ -270,7 +302,7 @@ func TestFullCrashBeforeUndo(t *testing.T) {
 		finished := false
 		t.Run(fmt.Sprint("crash at record ", crashAt), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, err := memory.NewStore(memory.Options{MaxRecordBytes: 150})
+				store, err := memory.NewStore(memory.Options{MaxRecordBytes: 160})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -280,8 +312,9 @@ func TestFullCrashBeforeUndo(t *testing.T) {
 				j.Next(fault.Append, fault.HoldBefore(release))
 				first := send(t, a, note(1))
 				var puts []chan error
-				for range 12 {
-					puts = append(puts, send(t, a, put("some body")), send(t, a, note(1)))
+				for i := range 12 {
+					puts = append(puts, send(t, a, put("some body"), note(1))) // together
+					puts = append(puts, send(t, a, slices.Repeat([]event{note(1)}, 1+i%3)...))
 				}
 				n := 0
 				j.SetPlan(func(c fault.Call) fault.Action {
@@ -311,7 +344,7 @@ func TestFullCrashBeforeUndo(t *testing.T) {
 					}
 				}
 				if finished = a.Err() == nil; finished {
-					if len(s.things) != 0 || crashAt < 4 || refused != 12 {
+					if len(s.things) != 0 || crashAt < 5 || refused != 12 {
 						t.Fatalf("%d records, %d refused, state %s", crashAt-1, refused, s.state())
 					}
 					return

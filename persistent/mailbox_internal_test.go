@@ -3,6 +3,8 @@ package persistent
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"testing"
 )
 
@@ -39,5 +41,39 @@ func TestTellLetInAsItsContextEnds(t *testing.T) {
 		if got := len(first) + len(second); (err == nil) != (got == 2) || err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatalf("told %v, %d commands", err, got)
 		}
+	}
+}
+
+// G4: however many wait for room, only as many are let in as there is room for.
+func TestTakeLetsInUpToTheLimit(t *testing.T) {
+	m := newMailbox[int](2)
+	waiting := func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.callers)
+	}
+	told := make(chan error)
+	for i := range 7 {
+		go func() { told <- m.tell(t.Context(), item[int]{cmd: i}) }()
+	}
+	for range 2 {
+		if err := <-told; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for waiting() < 5 {
+		runtime.Gosched()
+	}
+	var counts []int
+	for range 4 {
+		counts = append(counts, len(m.take(nil)))
+	}
+	for range 5 {
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []int{2, 2, 2, 1}; !slices.Equal(counts, want) {
+		t.Errorf("taken %v, want %v", counts, want)
 	}
 }

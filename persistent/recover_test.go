@@ -107,6 +107,7 @@ func TestRefusesToOpen(t *testing.T) {
 		{"no time", "01", journal.KindEvents, 1, journal.ErrCorrupt},
 		{"frame cut off", head + "80", journal.KindEvents, 1, journal.ErrCorrupt},
 		{"event cut off", head + "10" + "6e07", journal.KindEvents, 1, journal.ErrCorrupt},
+		{"undoes nothing", head + "13" + "10" + "6e070000", journal.KindEvents, 1, journal.ErrCorrupt},
 		{"event of the codec", head + "04" + "6e", journal.KindEvents, 1, journal.ErrCorrupt},
 		{"time overflows", head + "fe" + "ffffffffffffffff" + "01" + "fe" + "ffffffffffffffff" + "01", journal.KindEvents, 1, journal.ErrCorrupt},
 		{"fewer seqs than counted", head + "10" + "6e070000", journal.KindEvents, 2, journal.ErrCorrupt},

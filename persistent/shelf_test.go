@@ -350,10 +350,12 @@ func do(t testing.TB, a *actor, f func(a *persistent.Context[event], s *shelf)) 
 func persist(ctx context.Context, a *actor, events ...event) error {
 	_, err := persistent.Ask(ctx, a, func(reply persistent.Reply[struct{}]) command {
 		return command{"persist", func(c *persistent.Context[event], s *shelf) {
+			first := c.NextSeq()
 			if err := c.PersistAsync(events...); err != nil {
 				reply(struct{}{}, err)
 				return
 			}
+			s.groups = append(s.groups, [2]uint64{first, c.NextSeq() - 1})
 			c.After(func(err error) { reply(struct{}{}, err) })
 		}}
 	})

@@ -1,10 +1,13 @@
 package persistent_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,7 +128,11 @@ func TestSnapshotsAndDiscard(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			b, s2 := open(t, j, persistent.Options{NoFinalSnapshot: true})
+			var log bytes.Buffer
+			b, s2 := open(t, j, persistent.Options{NoFinalSnapshot: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if n := strings.Count(log.String(), "snapshot passed over"); n != c.damaged {
+				t.Errorf("%d damaged: log is %q", c.damaged, log.String())
+			}
 			if len(s2.records) != c.records || s2.state() != state {
 				t.Errorf("%d damaged: replayed %d records, want %d; state\n%s\nwant\n%s", c.damaged, len(s2.records), c.records, s2.state(), state)
 			}
