@@ -19,7 +19,7 @@ import (
 )
 
 // Patience is how long anything may take before a test gives up.
-const Patience = time.Minute
+const Patience = 3 * time.Minute
 
 // Buffer collects what is written, and lets others wait for it. It can be used concurrently.
 type Buffer struct {

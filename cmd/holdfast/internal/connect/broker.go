@@ -20,11 +20,10 @@ const closePatience = 30 * time.Second
 
 // Broker is the broker that a command talks to. It is a holdfast.Link that notices how long the broker could not be reached.
 type Broker struct {
-	link     holdfast.Link
-	log      *slog.Logger
-	embedded bool
-	health   health
-	shut     func(ctx context.Context) error
+	link   holdfast.Link
+	log    *slog.Logger
+	health health
+	shut   func(ctx context.Context) error
 }
 
 var _ holdfast.Link = (*Broker)(nil)
@@ -47,9 +46,7 @@ func (f *Flags) openJournal(ctx context.Context, a *cli.App) (*Broker, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	shut := func(ctx context.Context) error { return errors.Join(b.Close(ctx), j.Close()) }
-	nb := newBroker(b, a, shut)
-	nb.embedded = true
-	return nb, nil
+	return newBroker(b, a, shut), nil
 }
 
 func (b *Broker) close(ctx context.Context, a *cli.App) error {

@@ -49,9 +49,9 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.token, "token", "", "bearer `token` to present, or @FILE to read it from a file")
 }
 
-// embedded tells whether the commands work on a journal. What is said closer to the command goes first, the command line before the
+// Embedded tells whether the command works on a journal. What is said closer to the command goes first, the command line before the
 // environment before the file; at the same place, naming both is a mistake.
-func (f *Flags) embedded(a *cli.App) (bool, error) {
+func (f *Flags) Embedded(a *cli.App) (bool, error) {
 	journal, addr := a.Source("journal"), a.Source("addr")
 	if f.journal == "" {
 		return false, nil
@@ -131,7 +131,7 @@ func (f *Flags) With(ctx context.Context, a *cli.App, fn func(ctx context.Contex
 }
 
 func (f *Flags) open(ctx context.Context, a *cli.App) (*Broker, error) {
-	embedded, err := f.embedded(a)
+	embedded, err := f.Embedded(a)
 	if err != nil {
 		return nil, err
 	}
@@ -152,9 +152,6 @@ func (f *Flags) open(ctx context.Context, a *cli.App) (*Broker, error) {
 	}
 	return newBroker(c, a, func(context.Context) error { c.Close(); return nil }), nil
 }
-
-// Embedded tells whether the broker is in this process.
-func (b *Broker) Embedded() bool { return b.embedded }
 
 // Queue returns a view of a queue.
 func (b *Broker) Queue(name string) *holdfast.Queue {

@@ -54,7 +54,11 @@ func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
 	if err := u.leftOver(); err != nil {
 		return nil, err
 	}
-	return pebble.Open(u.Place, po)
+	j, err := pebble.Open(u.Place, po)
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
 }
 
 // Loss returns what a journal has found missing in its store, if it looks for that, or nil. Such a store is

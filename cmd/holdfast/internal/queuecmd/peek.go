@@ -27,6 +27,9 @@ message is an object on a line of its own, with its whole body (base64 where it 
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := holdfast.PeekOptions{From: from, Limit: limit, Bodies: true}
+			if limit < 1 || limit > 1000 {
+				return cli.Usagef("--limit is %d, want 1 to 1000", limit)
+			}
 			if stateName != "" {
 				s, err := queue.ParseState(stateName)
 				if err != nil {

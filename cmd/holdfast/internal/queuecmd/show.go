@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,7 +29,7 @@ func (g *group) list() *cobra.Command {
 		Long: "List all queues. With --output json each is an object on a line of its own.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.run(cmd.Context(), nil, func(ctx context.Context, ad holdfast.Admin) error {
-				all, err := ad.List(ctx)
+				all, err := g.listAll(ctx, ad)
 				if err != nil {
 					return err
 				}
@@ -50,6 +51,27 @@ func (g *group) list() *cobra.Command {
 	}
 	form = output(cmd.Flags())
 	return cmd
+}
+
+// listAll lists all queues. On a store directly it waits until each is recovered or has failed: nobody else does that.
+func (g *group) listAll(ctx context.Context, ad holdfast.Admin) ([]holdfast.QueueInfo, error) {
+	embedded, err := g.c.Embedded(g.a)
+	if err != nil {
+		return nil, err
+	}
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		all, err := ad.List(ctx)
+		if err != nil || !embedded || !slices.ContainsFunc(all, func(q holdfast.QueueInfo) bool { return !q.Ready && q.Error == "" }) {
+			return all, err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return all, nil
+		}
+	}
 }
 
 func listRow(q *holdfast.QueueInfo) []string {
