@@ -93,6 +93,13 @@ func (c *Core) equalRun(lo, hi uint64) (end uint64, t entry, isolated bool) {
 	return end, t, isolated
 }
 
+// confirms tells that a delivery's start is stored before its handler runs: from the second on (design §7), and where one more is
+// all that the limit allows, so that a receiver which dies takes nothing with it that it had only announced.
+func (c *Core) confirms(attempt uint32) bool {
+	most := c.cfg.MaxDeliveries
+	return attempt > 1 || most > 0 && int(attempt) >= most
+}
+
 // lease makes a flight of messages that are in no other state.
 func (c *Core) lease(lo, hi uint64, f flight) {
 	n := hi - lo
@@ -111,7 +118,7 @@ func (c *Core) lease(lo, hi uint64, f flight) {
 		c.scratch.runs = append(c.scratch.runs, Delivery{
 			LeaseSpan:    LeaseSpan{f.lease, lo, n},
 			Attempt:      int(f.attempt),
-			ConfirmStart: f.flags&flightAnnounces != 0 && f.attempt > 1,
+			ConfirmStart: f.flags&flightAnnounces != 0 && c.confirms(f.attempt),
 		})
 	}
 	c.flights.Set(lo, hi, f)

@@ -179,7 +179,7 @@ func (c *Core) Started(now int64, t Token, id ReceiverID, spans []LeaseSpan) {
 	}
 	var stored []Span
 	for _, p := range pieces {
-		if p.f.attempt > 1 && p.f.flags&flightCounts == 0 {
+		if c.confirms(p.f.attempt) && p.f.flags&flightCounts == 0 {
 			stored = appendSpan(stored, p.lo, p.hi)
 			continue
 		}
