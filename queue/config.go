@@ -63,10 +63,12 @@ type Config struct {
 	Retention time.Duration `json:"retention"`
 	// MaxMessages and MaxBytes bound what the queue holds, in messages and in bytes of attributes and
 	// bodies. Default 0: without limit.
-	MaxMessages int64      `json:"max_messages"`
-	MaxBytes    int64      `json:"max_bytes"`
-	Overflow    Overflow   `json:"overflow"`
-	Durability  Durability `json:"durability"`
+	MaxMessages int64 `json:"max_messages"`
+	MaxBytes    int64 `json:"max_bytes"`
+	// Overflow says what happens to a send that finds the queue at its maximum. Default: block.
+	Overflow Overflow `json:"overflow"`
+	// Durability says what the acknowledgement of a send means. Default: synced.
+	Durability Durability `json:"durability"`
 	// DefaultDelay holds back messages that say nothing themselves. Default 0.
 	DefaultDelay time.Duration `json:"default_delay"`
 	// DedupWindow is how long a dedup id is remembered. Default 5 min; up to 24 h.

@@ -14,7 +14,7 @@ const (
 	maxTestFile = 800
 	maxFunc     = 80
 	maxTestFunc = 140 // tables of cases, actions of a random walk
-	maxFiles    = 24  // of a package, tests aside
+	maxFiles    = 30  // of a package, tests aside
 )
 
 func checkFileSize(t *Tree, f *File, found report) {
