@@ -263,6 +263,8 @@ func (j *Journal) commit(ops []*op, due map[*stream]struct{}) {
 	for _, o := range ops {
 		err := j.stage(u, o)
 		switch {
+		case errors.Is(err, errReopened):
+			o.done <- fmt.Errorf("%w: %w", journal.ErrUnknown, err)
 		case err != nil && !errors.Is(err, errStored):
 			o.done <- err
 		case o.kind == opAppend && o.rec.Buffered:

@@ -114,11 +114,14 @@ func (h *hold) discard(ctx context.Context, what string, f func(*engine) error) 
 		}
 	}
 	if err == nil {
-		var e *engine
-		if e, err = h.j.use(); err == nil {
-			err = f(e)
-			e.leave()
-		}
+		err = h.j.reading(ctx, func() error {
+			e, err := h.j.use()
+			if err != nil {
+				return err
+			}
+			defer e.leave()
+			return f(e)
+		})
 	}
 	if err == nil && hook != nil {
 		if err = hook(ctx, what, h.name, true); err != nil {

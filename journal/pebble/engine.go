@@ -38,7 +38,10 @@ func (j *Journal) openEngine(readOnly bool, view *logView) (*engine, error) {
 	e.g = newGate(j.fs, j.space.noSpace, j.kickMark)
 	e.g.readOnly, e.g.view = readOnly, view
 	e.cache = pebble.NewCache(int64(j.opts.CacheBytes))
-	db, err := pebble.Open(j.dir, j.engineOptions(e))
+	sched := newScheduler(e.g)
+	o := j.engineOptions(e)
+	o.Experimental.CompactionScheduler = sched
+	db, err := pebble.Open(j.dir, o)
 	e.g.opening.Store(false)
 	if dead := e.g.alive(); dead != nil {
 		if db != nil {
@@ -49,6 +52,7 @@ func (j *Journal) openEngine(readOnly bool, view *logView) (*engine, error) {
 		db = nil
 	}
 	if db == nil {
+		sched.Unregister() // which a failed Open may have left out
 		e.cache.Unref()
 		return nil, openError(j.dir, err)
 	}

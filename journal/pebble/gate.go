@@ -250,8 +250,13 @@ func (g *gate) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Open is part of vfs.FS.
+// Open is part of vfs.FS. A killed gate opens nothing: under the name there may be a file of
+// the engine that came after.
 func (g *gate) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if why := g.alive(); why != nil {
+		time.Sleep(failurePause / 10) // the engine repeats a failed compaction for ever
+		return nil, fmt.Errorf("open %s: %w: %w", name, errReopened, why)
+	}
 	f, err := g.FS.Open(name, opts...)
 	if err == nil && g.view != nil {
 		f = g.view.open(g.PathBase(name), f)

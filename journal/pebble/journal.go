@@ -34,6 +34,7 @@ type Journal struct {
 
 	mu      sync.RWMutex
 	eng     *engine
+	changed chan struct{} // closed when eng is replaced, or will never be
 	streams map[string]*stream
 	nextNo  uint32
 
@@ -94,7 +95,49 @@ func (j *Journal) refuse() error {
 	return nil
 }
 
-func (j *Journal) setRefusal(err error) { j.refusal.Store(&err) }
+func (j *Journal) setRefusal(err error) {
+	j.refusal.Store(&err)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.engineChanged()
+}
+
+// engineChanged wakes who waits for another engine. j.mu is held.
+func (j *Journal) engineChanged() {
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// reading runs f, which reads, again with the next engine whenever it lost its engine to an I/O error.
+func (j *Journal) reading(ctx context.Context, f func() error) error {
+	for {
+		j.mu.RLock()
+		old := j.eng
+		j.mu.RUnlock()
+		err := f()
+		if !errors.Is(err, errReopened) {
+			return err
+		}
+		for waiting := true; waiting; {
+			j.mu.RLock()
+			changed := j.changed
+			waiting = j.eng == old
+			j.mu.RUnlock()
+			if refusal := j.refuse(); waiting && refusal != nil {
+				return refusal
+			}
+			if waiting {
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-j.closing:
+					return journal.ErrClosed
+				}
+			}
+		}
+	}
+}
 
 // use returns the engine for a reader, who calls leave on it when done.
 func (j *Journal) use() (*engine, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -92,13 +93,19 @@ func (r *reader) view(kind byte, hidden func(*discards)) (*view, error) {
 // ReadMeta yields records without bodies.
 func (r *reader) ReadMeta(ctx context.Context, from, to uint64) iter.Seq2[*journal.Record, error] {
 	return func(yield func(*journal.Record, error) bool) {
-		if err := r.readMeta(ctx, from, to, yield); err != nil {
+		var chain journal.Chain
+		next := from // the sequence may be ranged over again
+		err := r.j.reading(ctx, func() error { return r.readMeta(ctx, &next, to, &chain, yield) })
+		if err != nil {
 			yield(nil, r.fail(err))
 		}
 	}
 }
 
-func (r *reader) readMeta(ctx context.Context, from, to uint64, yield func(*journal.Record, error) bool) error {
+// readMeta yields the records from the one on that holds *next, and keeps *next and chain at where it is.
+func (r *reader) readMeta(
+	ctx context.Context, next *uint64, to uint64, chain *journal.Chain, yield func(*journal.Record, error) bool,
+) error {
 	if err := r.check(ctx); err != nil {
 		return err
 	}
@@ -107,34 +114,34 @@ func (r *reader) readMeta(ctx context.Context, from, to uint64, yield func(*jour
 		return err
 	}
 	defer func() { _ = v.close() }() // its error came with the last step
-	from, to = max(from, v.head.low), min(to, v.head.end)
-	if from > to {
+	if *next < v.head.low {
+		*next, *chain = v.head.low, journal.Chain{} // discarded
+	}
+	if to = min(to, v.head.end); *next > to {
 		return nil
 	}
-	var chain journal.Chain
 	var rec journal.Record
-	next := from // the seq that the next record has to hold or begin with
-	ok := v.SeekLT(seqKey(kindMeta, v.st.no, from+1))
-	for ; ok && next <= to; ok = v.Next() {
+	ok := v.SeekLT(seqKey(kindMeta, v.st.no, *next+1))
+	for ; ok && *next <= to; ok = v.Next() {
 		if err := r.check(ctx); err != nil {
 			return err
 		}
-		if err := v.meta(&chain, &rec, next); err != nil {
+		if err := v.meta(chain, &rec, *next); err != nil {
 			return err
 		}
-		if rec.Last() < next { // the one before a hole
+		if rec.Last() < *next { // the one before a hole
 			continue
 		}
-		next = rec.Last() + 1
+		*next = rec.Last() + 1
 		if !yield(&rec, nil) {
 			return nil
 		}
 	}
 	if err := v.Error(); err != nil {
-		return v.e.readError(r.name, next, "meta cannot be read", err)
+		return v.e.readError(r.name, *next, "meta cannot be read", err)
 	}
-	if next <= to {
-		return &journal.CorruptError{Stream: r.name, Seq: next, What: "record missing"}
+	if *next <= to {
+		return &journal.CorruptError{Stream: r.name, Seq: *next, What: "record missing"}
 	}
 	return nil
 }
@@ -183,16 +190,19 @@ func (v *view) meta(chain *journal.Chain, rec *journal.Record, next uint64) erro
 // ReadBodies yields records with bodies, without metas.
 func (r *reader) ReadBodies(ctx context.Context, first []uint64) iter.Seq2[*journal.Record, error] {
 	return func(yield func(*journal.Record, error) bool) {
-		if err := r.readBodies(ctx, first, yield); err != nil {
+		left := first
+		if err := r.j.reading(ctx, func() error { return r.readBodies(ctx, &left, yield) }); err != nil {
 			yield(nil, r.fail(err))
 		}
 	}
 }
 
-func (r *reader) readBodies(ctx context.Context, first []uint64, yield func(*journal.Record, error) bool) error {
+// readBodies takes from left what it has read.
+func (r *reader) readBodies(ctx context.Context, left *[]uint64, yield func(*journal.Record, error) bool) error {
 	if err := r.check(ctx); err != nil {
 		return err
 	}
+	first := *left
 	dead := make([]bool, len(first))
 	v, err := r.view(kindBody, func(d *discards) {
 		if len(d.runs)+len(d.done) > 0 {
@@ -216,6 +226,7 @@ func (r *reader) readBodies(ctx context.Context, first []uint64, yield func(*jou
 		if err != nil {
 			return err
 		}
+		*left = first[i+1:]
 		if rec != nil && !yield(rec, nil) {
 			return nil
 		}
@@ -271,27 +282,38 @@ func (r *reader) ReadPart(ctx context.Context, name string) ([]byte, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, r.fail(err)
 	}
-	fail := func(err error) ([]byte, error) { return nil, r.fail(fmt.Errorf("part %q: %w", name, err)) }
 	st := r.j.lookup(r.name)
-	if st == nil {
-		return fail(journal.ErrNotFound)
+	var data []byte
+	err := journal.ErrNotFound
+	if st != nil {
+		err = r.j.reading(ctx, func() (err error) {
+			data, err = r.readPart(st, name)
+			return err
+		})
 	}
+	if err != nil {
+		return nil, r.fail(fmt.Errorf("part %q: %w", name, err))
+	}
+	return data, nil
+}
+
+func (r *reader) readPart(st *stream, name string) ([]byte, error) {
 	e, err := r.j.use()
 	if err != nil {
-		return nil, r.fail(err)
+		return nil, err
 	}
 	defer e.leave()
 	v, closer, err := e.db.Get(partKey(st.no, name))
 	if errors.Is(err, pebble.ErrNotFound) {
-		return fail(journal.ErrNotFound)
+		return nil, journal.ErrNotFound
 	}
 	if err != nil {
-		return fail(e.readError(r.name, 0, "cannot be read", err))
+		return nil, e.readError(r.name, 0, "cannot be read", err)
 	}
 	defer closer.Close()
 	data, err := openPart(v)
 	if err != nil {
-		return fail(&journal.CorruptError{Stream: r.name, What: fmt.Sprintf("part %q", name), Err: err})
+		return nil, &journal.CorruptError{Stream: r.name, What: fmt.Sprintf("part %q", name), Err: err}
 	}
 	return append([]byte{}, data...), nil
 }
@@ -301,25 +323,33 @@ func (r *reader) Parts(ctx context.Context, prefix string) ([]string, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, r.fail(err)
 	}
-	v, err := r.view(kindPart, nil)
+	var names []string
+	err := r.j.reading(ctx, func() (err error) {
+		names, err = r.listParts(prefix)
+		return err
+	})
 	if err != nil {
 		return nil, r.fail(err)
 	}
-	if v == nil {
-		return nil, nil
+	return names, nil
+}
+
+func (r *reader) listParts(prefix string) ([]string, error) {
+	v, err := r.view(kindPart, nil)
+	if err != nil || v == nil {
+		return nil, err
 	}
+	defer func() { _ = v.close() }() // its error came with the last step
 	var names []string
 	for ok := v.SeekGE(partKey(v.st.no, prefix)); ok; ok = v.Next() {
 		name := string(v.Key()[5:])
-		if len(name) < len(prefix) || name[:len(prefix)] != prefix {
+		if !strings.HasPrefix(name, prefix) {
 			break
 		}
 		names = append(names, name)
 	}
-	err = v.Error()
-	if err != nil {
-		err = r.fail(v.e.readError(r.name, 0, "list parts", err))
+	if err := v.Error(); err != nil {
+		return nil, v.e.readError(r.name, 0, "list parts", err)
 	}
-	_ = v.close() // its error is that of the last step
-	return names, err
+	return names, nil
 }

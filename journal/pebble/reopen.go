@@ -213,6 +213,7 @@ func (j *Journal) settleLimbo(e *engine) {
 func (j *Journal) replace(old, e *engine) {
 	j.mu.Lock()
 	j.eng = e
+	j.engineChanged()
 	j.mu.Unlock()
 	j.stats.reopens.Add(1)
 	j.log.Info("journal: the store is open again", "dir", j.dir)
