@@ -280,9 +280,14 @@ func (c *Core) applyGone(e *Event) error {
 				return true
 			})
 		}
-		if e.Kind == KindMoved && c.moves.Cut(lo, hi, nil) == s.Count {
+		switch {
+		case e.Kind == KindMoved && c.moves.Cut(lo, hi, nil) != s.Count:
+			return contradiction(s, "on their way")
+		case e.Kind == KindDeleted && c.cutFlights(lo, hi, nil) != s.Count:
+			return contradiction(s, "leased")
+		case e.Kind == KindMoved || e.Kind == KindDeleted:
 			c.keys.left(c, lo, hi)
-		} else {
+		default:
 			c.leave(lo, hi)
 		}
 		c.gone(lo, hi)

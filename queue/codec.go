@@ -37,7 +37,7 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	case KindConfigured:
 		return append(dst, encodeConfig(*e.Config)...)
 	case KindPaused:
-		return append(dst, flag(e.Paused, 1))
+		return append(dst, bit(e.Paused, 1))
 	case KindProducerClosed, KindSuppressed:
 		return binary.AppendUvarint(appendProducer(dst, e.Producer), e.ProducerSeq)
 	}
@@ -45,15 +45,15 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	switch e.Kind {
 	case KindLeased:
 		dst = binary.AppendUvarint(dst, e.Lease)
-		dst = append(dst, flag(e.Announces, 1))
+		dst = append(dst, bit(e.Announces, 1))
 		dst = binary.AppendUvarint(dst, uint64(e.Visibility))
 	case KindReturned:
-		dst = append(dst, byte(e.Cause), flag(e.Counted, 1)|flag(e.Unstarted, 2))
+		dst = append(dst, byte(e.Cause), bit(e.Counted, 1)|bit(e.Unstarted, 2))
 		dst = appendTime(dst, e.Due, e.At)
 	case KindParked:
-		dst = append(dst, byte(e.Cause), flag(e.Counted, 1))
+		dst = append(dst, byte(e.Cause), bit(e.Counted, 1))
 	case KindMoving:
-		dst = append(dst, byte(e.Cause), flag(e.Counted, 1))
+		dst = append(dst, byte(e.Cause), bit(e.Counted, 1))
 		dst = wire.AppendString(dst, e.Target)
 		dst = wire.AppendString(dst, e.Reason)
 	case KindUndone:
@@ -62,9 +62,10 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	return dst
 }
 
-func flag(b bool, bit byte) byte {
+// bit returns mask if b, and 0 if not.
+func bit(b bool, mask byte) byte {
 	if b {
-		return bit
+		return mask
 	}
 	return 0
 }
@@ -123,8 +124,8 @@ const (
 
 func appendAdded(dst []byte, e *Event) []byte {
 	a := e.Added
-	dst = append(dst, flag(!a.Producer.IsZero(), addedProducer)|flag(a.NotBefore != 0, addedNotBefore)|
-		flag(a.Sizes != nil, addedSizes)|flag(len(a.Specials) > 0, addedSpecials))
+	dst = append(dst, bit(!a.Producer.IsZero(), addedProducer)|bit(a.NotBefore != 0, addedNotBefore)|
+		bit(a.Sizes != nil, addedSizes)|bit(len(a.Specials) > 0, addedSpecials))
 	dst = binary.AppendUvarint(dst, a.Count)
 	if !a.Producer.IsZero() {
 		dst = appendProducer(dst, a.Producer)
@@ -171,7 +172,7 @@ func appendSpecials(dst []byte, sp []Special, at int64) []byte {
 	dst = appendColumn(dst, sp, func(s *Special) uint8 { return s.Priority }, func(dst []byte, v uint8) []byte { return append(dst, v) })
 	dst = appendColumn(dst, sp, func(s *Special) uint64 { return s.KeyHash }, binary.LittleEndian.AppendUint64)
 	dst = appendColumn(dst, sp, func(s *Special) [16]byte { return s.DedupHash }, func(dst []byte, v [16]byte) []byte { return append(dst, v[:]...) })
-	return appendColumn(dst, sp, func(s *Special) bool { return s.Foreign }, func(dst []byte, v bool) []byte { return append(dst, flag(v, 1)) })
+	return appendColumn(dst, sp, func(s *Special) bool { return s.Foreign }, func(dst []byte, v bool) []byte { return append(dst, bit(v, 1)) })
 }
 
 func appendColumn[T comparable](dst []byte, sp []Special, get func(*Special) T, enc func([]byte, T) []byte) []byte {
@@ -262,7 +263,7 @@ func (e *Event) valid() bool {
 	case KindReturned:
 		return e.Due >= 0 && e.Cause <= CauseDisconnected
 	case KindAdded:
-		return e.Added != nil && e.Added.Count > 0 && (e.Added.Producer.IsZero() || e.Added.Producer.valid())
+		return e.Added != nil && e.Added.Count > 0
 	}
 	return e.Kind != 0
 }
@@ -308,7 +309,7 @@ func readAdded(r *wire.Reader, at int64) *Added {
 		a.Producer = readProducer(r)
 		a.ProducerSeq = r.Uint()
 		a.ProducerLast = a.ProducerSeq + r.Uint()
-		if a.ProducerSeq == 0 || a.ProducerLast-a.ProducerSeq > maxAdded {
+		if !a.Producer.valid() || a.ProducerSeq == 0 || a.ProducerLast-a.ProducerSeq > maxAdded {
 			r.Fail()
 		}
 	}

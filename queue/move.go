@@ -91,7 +91,7 @@ func (c *Core) Redrive(now int64, t Token, target string, limit int) {
 
 // tickRedrive goes on with what is to be redriven.
 func (c *Core) tickRedrive() {
-	for budget := maxRuns; len(c.redrive) > 0; {
+	for budget := maxPieces; len(c.redrive) > 0; {
 		j := &c.redrive[0]
 		if budget = c.redriveSome(j, budget); budget <= 0 {
 			c.again = true

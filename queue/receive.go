@@ -37,8 +37,8 @@ type receiver struct {
 const (
 	// maxGrant bounds the messages of one hand-over.
 	maxGrant = 1 << 16
-	// maxScan bounds the blocked messages that one command comes across.
-	maxScan = 1 << 16
+	// maxScan bounds the runs and blocked messages that one command comes across.
+	maxScan = 1 << 15
 )
 
 // OpenReceiver opens a receiver, without credit, under a new id, one that was never used before. ErrOpen, or a FieldError for
@@ -100,14 +100,13 @@ func (c *Core) distribute() {
 	if c.paused || c.replaying || len(c.hungry) == 0 {
 		return
 	}
-	scan := maxScan
+	scan := maxScan // what may be come across, spans that are handed out included
 	for idle := 0; idle < len(c.hungry); {
 		ready := c.readyLen()
 		if ready == 0 {
 			break
 		}
 		if scan <= 0 {
-			c.again = true
 			break
 		}
 		c.turn %= len(c.hungry)
@@ -125,6 +124,7 @@ func (c *Core) distribute() {
 		}
 		c.turn++
 	}
+	c.again = c.again || scan <= 0
 	if c.reserved != nil && !c.readyIsolated() {
 		r := c.reserved
 		c.reserved = nil
@@ -154,6 +154,7 @@ func (c *Core) grant(r *receiver, n uint64, scan *int) bool {
 	if len(spans) == 0 {
 		return false
 	}
+	*scan -= len(spans)
 	c.grantee, c.scratch.runs = r, c.scratch.runs[:0]
 	c.emit(Event{Kind: KindLeased, Spans: slices.Clone(spans), Lease: c.nextLease, Announces: r.o.Announces, Visibility: r.o.Visibility})
 	c.grantee = nil

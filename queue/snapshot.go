@@ -141,7 +141,7 @@ func (s *Snapshot) head() []byte {
 	for _, v := range []uint64{s.seq, s.nextLease, uint64(s.lastAt), s.live.Len(), uint64(s.records.Len()), s.records.Bytes()} {
 		b = binary.AppendUvarint(b, v)
 	}
-	b = append(b, flag(s.paused, 1))
+	b = append(b, bit(s.paused, 1))
 	b = wire.AppendString(b, encodeConfig(s.cfg))
 	all := s.counts.stored()
 	b = binary.AppendUvarint(b, uint64(len(all)))

@@ -116,7 +116,10 @@ func (c *Core) checkRecords(lo, hi uint64) {
 			}
 		}
 		end := c.checkRecord(r.Start)
-		lo = max(lo+1, end)
+		if end <= lo {
+			return // what is not stored yet
+		}
+		lo = end
 	}
 }
 

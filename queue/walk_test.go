@@ -510,7 +510,17 @@ func (w *walk) tick() {
 	} else {
 		w.s.now += rapid.SampledFrom([]int64{1, 10, 300, 6_000, 40_000}).Draw(w.T, "later")
 	}
-	w.s.core.Tick(w.s.now)
+	// What is put off is done within few calls: the core never asks to be called for ever.
+	for n := 0; ; n++ {
+		w.s.core.Tick(w.s.now)
+		w.s.step(true)
+		if at, ok := w.s.core.Deadline(); !ok || at > w.s.now {
+			return
+		}
+		if n > 20 {
+			w.Fatalf("the core wants to be called again and again")
+		}
+	}
 }
 
 func (w *walk) configure() {
