@@ -50,7 +50,9 @@ type Farewell struct {
 // []byte between processes.
 //
 // A link may lose, repeat, delay and reorder envelopes, and split them. It must not block for longer than it
-// takes to put an envelope aside: what it has no room for, it loses. It must be safe for concurrent use. An error
+// takes to put an envelope aside: what it has no room for, it loses. (A link to another machine may wait a moment for its
+// connection to take more; that holds back its producer's messages and the calls of its confirmation functions.) It must be
+// safe for concurrent use. An error
 // says that the envelope is lost for certain; the producer counts it and goes on as after any loss.
 type Link[B any] interface {
 	// Deliver takes messages. The slice d.Bodies is the caller's again when it returns.

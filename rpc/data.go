@@ -37,7 +37,7 @@ type dataConn struct {
 	ended   bool
 }
 
-// stream is a sender's or receiver's stream.
+// stream is a sender's or receiver's stream, or one to a consumer.
 type stream interface {
 	// frame handles a frame of the client.
 	frame(h wire.Header, payload []byte) error
@@ -160,7 +160,8 @@ func (c *dataConn) streamCount() int {
 	return len(c.streams)
 }
 
-// leave tells the client that no new streams are taken, and ends the connection when there are none.
+// leave tells the client that no new streams are taken, and ends the connection when there are none. Streams to
+// consumers end now: nobody else would end them.
 func (c *dataConn) leave(e *wire.Error) {
 	c.mu.Lock()
 	c.leaving = true
@@ -171,6 +172,9 @@ func (c *dataConn) leave(e *wire.Error) {
 		return
 	}
 	c.t.End(wire.AppendGoaway(c.t.Begin(), e))
+	for _, st := range c.deliveries() {
+		st.broken(errLeaving)
+	}
 }
 
 // forget takes a stream out, and reports whether it was there.

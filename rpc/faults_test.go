@@ -41,7 +41,7 @@ func TestProtocolFaults(t *testing.T) {
 	}{
 		"garbage":                    {[]byte(strings.Repeat("hello, is this the right port? ", 10)), "frame has the unknown type 111"},
 		"unknown type":               {header(0, 200, 1), "frame has the unknown type 200"},
-		"type kept for delivery":     {header(0, 64, 1), "frame has the unknown type 64"},
+		"type kept for delivery":     {header(0, 69, 1), "frame has the unknown type 69"},
 		"send too large":             {wire.AppendSendHeader(nil, 1, 1, 10_001), "send frame has 10009 bytes (limit: 10008 bytes)"},
 		"control too large":          {header(1<<20+1, wire.TypeAck, 2), "ack frame has 1048577 bytes (limit: 1048576 bytes)"},
 		"length of all ones":         {header(1<<32-1, wire.TypeSend, 1), "send frame has 4294967295 bytes (limit: 10008 bytes)"},

@@ -26,7 +26,7 @@ const (
 	closed // by either side: the link is told nothing more, the client neither
 )
 
-// life is what both kinds of streams have.
+// life is what all kinds of streams have.
 type life struct {
 	c     *dataConn
 	id    uint32

@@ -160,8 +160,8 @@ func (s *Server) isLeaving() bool {
 var errLeaving = fmt.Errorf("broker is stopping: %w", holdfast.ErrUnavailable)
 
 // Shutdown ends the server gracefully: listeners are closed, clients are told to go elsewhere, administrative calls under way are
-// finished, and data connections end when their last stream has (the broker ends them when it is closed). When ctx
-// ends first, what is left is ended as by Close, and the context's error is returned.
+// finished, and data connections end when their last stream has (the broker ends them when it is closed; those to
+// consumers end at once, see AddConsumer). When ctx ends first, what is left is ended as by Close, and the context's error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.leaving = true

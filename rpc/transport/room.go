@@ -1,9 +1,5 @@
 package transport
 
-// Room reports whether less waits to be written than Options.Buffer. It is for what may be lost, and is not to be
-// sent where it would only pile up.
-func (c *Conn) Room() bool {
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	return c.out.size < c.o.Buffer
-}
+// Full returns nil if at most limit bytes wait to be written, else a channel that is closed when some of them were.
+// It is for what can be lost, and what can wait for its turn without holding up reading.
+func (c *Conn) Full(limit int) <-chan struct{} { return c.out.full(limit) }

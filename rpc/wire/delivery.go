@@ -76,13 +76,16 @@ func DecodeEnvelope(payload []byte) (Envelope, error) {
 		r.fail("bodies", "are %d in %d bytes, limit %d", n, len(r.b), MaxEnvelopeCount)
 	}
 	if r.err != nil {
-		return m, r.end()
+		return Envelope{}, r.err
 	}
 	m.Bodies = make([][]byte, n)
 	for i := range m.Bodies {
 		m.Bodies[i] = r.take("body", int(min(r.uvarint("body"), math.MaxInt32)))
 	}
-	return m, r.end()
+	if err := r.end(); err != nil {
+		return Envelope{}, err
+	}
+	return m, nil
 }
 
 // Acknowledgment says that the messages First…Last of a producer's incarnation were handled.
@@ -113,13 +116,33 @@ func DecodeAcknowledge(payload []byte) ([]Acknowledgment, error) {
 	}
 	var acks []Acknowledgment
 	for range n {
-		a := Acknowledgment{ProducerID: r.string("producer id"), Incarnation: r.string("incarnation"), First: r.uvarint("first"), Last: r.uvarint("last")}
+		var before Acknowledgment // mostly of the same producer
+		if len(acks) > 0 {
+			before = acks[len(acks)-1]
+		}
+		a := Acknowledgment{
+			ProducerID: r.again("producer id", before.ProducerID), Incarnation: r.again("incarnation", before.Incarnation),
+			First: r.uvarint("first"), Last: r.uvarint("last"),
+		}
 		if r.err != nil {
-			break
+			return nil, r.err
 		}
 		acks = append(acks, a)
 	}
 	return acks, r.end()
+}
+
+// again reads a string that is likely the same as before.
+func (r *reader) again(field, before string) string {
+	n := r.uvarint(field)
+	if n > MaxString {
+		r.fail(field, "has %d bytes, limit %d", n, MaxString)
+		return ""
+	}
+	if b := r.take(field, int(n)); string(b) != before {
+		return string(b)
+	}
+	return before
 }
 
 // Farewell says that a producer has ended, with everything below Floor settled.

@@ -47,11 +47,14 @@ type closed struct {
 }
 
 type (
-	goaway  struct{ Error *Error }
-	broken  struct{ Error *Error }
-	ping    token
-	pong    token
-	deliver struct{ Runs []Run }
+	goaway         struct{ Error *Error }
+	broken         struct{ Error *Error }
+	ping           token
+	pong           token
+	deliver        struct{ Runs []Run }
+	openDelivery   struct{ Consumer string }
+	deliveryOpened struct{}
+	acknowledge    struct{ Acknowledgments []Acknowledgment }
 )
 
 func uid(first byte) (u [16]byte) {
@@ -117,6 +120,14 @@ func samples() []sample {
 		{"outcomes: unknown", 2, Outcomes{Token: 3, Err: &Error{Code: CodeUnavailable, Message: "storage does not answer"}}},
 		{"lost", 2, lost{"expired", spans[:2]}},
 		{"broken: fenced", 2, broken{&Error{Code: CodeFenced, Message: "queue is owned by another broker", Address: "10.0.0.2:9650"}}},
+		{"open delivery", 5, openDelivery{"payments"}},
+		{"delivery opened", 5, deliveryOpened{}},
+		{"envelope", 5, Envelope{ProducerID: "web-1", Incarnation: "5f3a", Seq: 42, Floor: 40, Bodies: [][]byte{[]byte("hello"), []byte("world")}}},
+		{"envelope: part of a large message", 5, Envelope{ProducerID: "web-1", Incarnation: "5f3a", Seq: 44, Floor: 40, Part: 2, Parts: 3, Total: 600_000, Bodies: [][]byte{[]byte("end")}}},
+		{"acknowledge", 5, acknowledge{[]Acknowledgment{
+			{ProducerID: "web-1", Incarnation: "5f3a", First: 40, Last: 42}, {ProducerID: "web-2", Incarnation: "c001", First: 7, Last: 7},
+		}}},
+		{"farewell", 5, Farewell{ProducerID: "web-1", Incarnation: "5f3a", Floor: 45}},
 		{"close: clean", 1, closed{true}},
 		{"close: not clean", 2, closed{false}},
 	}
@@ -170,6 +181,16 @@ func encode(t testing.TB, s sample) []byte {
 		return AppendBroken(nil, s.stream, v.Error)
 	case closed:
 		return AppendClose(nil, s.stream, v.Clean)
+	case openDelivery:
+		return AppendOpenDelivery(nil, s.stream, v.Consumer)
+	case deliveryOpened:
+		return AppendDeliveryOpened(nil, s.stream)
+	case Envelope:
+		return AppendEnvelope(nil, s.stream, &v)
+	case acknowledge:
+		return AppendAcknowledge(nil, s.stream, v.Acknowledgments)
+	case Farewell:
+		return AppendFarewell(nil, s.stream, &v)
 	}
 	t.Fatalf("no encoder for %T", s.value)
 	return nil
@@ -248,6 +269,18 @@ func decodePayload(t Type, p []byte) (v any, err error) {
 	case TypeClose:
 		c, err := DecodeClose(p)
 		return closed{c}, err
+	case TypeOpenDelivery:
+		c, err := DecodeOpenDelivery(p)
+		return openDelivery{c}, err
+	case TypeDeliveryOpened:
+		return deliveryOpened{}, DecodeDeliveryOpened(p)
+	case TypeEnvelope:
+		return DecodeEnvelope(p)
+	case TypeAcknowledge:
+		acks, err := DecodeAcknowledge(p)
+		return acknowledge{acks}, err
+	case TypeFarewell:
+		return DecodeFarewell(p)
 	}
 	return nil, malformed("frame", "is of no type")
 }
@@ -289,7 +322,9 @@ func TestHeaderLimits(t *testing.T) {
 		{"control over its limit", append([]byte{1, 0, 0x10, 0, byte(TypeAck), 1, 0, 0, 0}, 0, 0, 0, 0), 1 << 30, "ack frame has 1048577 bytes (limit: 1048576 bytes)"},
 		{"send without a seq", append([]byte{7, 0, 0, 0, byte(TypeSend), 1, 0, 0, 0}, 0, 0, 0, 0), 100, "send frame has 7 bytes, less than its first producer seq"},
 		{"unknown type", make([]byte, HeaderSize), 100, "frame has the unknown type 0"},
-		{"type of later versions", append([]byte{0, 0, 0, 0, 64, 1, 0, 0, 0}, 0, 0, 0, 0), 100, "frame has the unknown type 64"},
+		{"type of later versions", append([]byte{0, 0, 0, 0, 69, 1, 0, 0, 0}, 0, 0, 0, 0), 100, "frame has the unknown type 69"},
+		{"envelope at its limit", append([]byte{0, 0, 8, 0, byte(TypeEnvelope), 1, 0, 0, 0}, 0, 0, 0, 0), 100, ""},
+		{"envelope over its limit", append([]byte{1, 0, 8, 0, byte(TypeEnvelope), 1, 0, 0, 0}, 0, 0, 0, 0), 1 << 30, "envelope frame has 524289 bytes (limit: 524288 bytes)"},
 		{"stream frame on the connection", AppendClose(nil, 0, true), 100, "close frame is on stream 0"},
 		{"connection frame on a stream", append([]byte{0, 0, 0, 0, byte(TypePing), 1, 0, 0, 0}, 0, 0, 0, 0), 100, "ping frame is on stream 1"},
 	} {

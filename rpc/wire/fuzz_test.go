@@ -78,6 +78,10 @@ func TestCountsAreBoundedByPayload(t *testing.T) {
 		"deliver":  func(b []byte) error { _, err := DecodeDeliver(b); return err },
 		"ack":      func(b []byte) error { _, err := DecodeCommand(TypeAck, append([]byte{1}, b...)); return err },
 		"outcomes": func(b []byte) error { _, err := DecodeOutcomes(append([]byte{1, 0}, b...)); return err },
+		"envelope": func(b []byte) error {
+			_, err := DecodeEnvelope(append([]byte{1, 'p', 1, 'i', 1, 1, 0, 0, 0}, b...))
+			return err
+		},
 	} {
 		b := append(bytes.Clone(huge), 1, 2, 3, 4)
 		var err error
