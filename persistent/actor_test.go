@@ -304,11 +304,11 @@ func TestPanicStopsTheActor(t *testing.T) {
 					c.After(func(error) { panic("boom") })
 				case "apply":
 					s.things = nil
-					c.PersistAsync(put("x"))
+					_ = c.PersistAsync(put("x"))
 				case "goexit":
 					runtime.Goexit() // as a mistaken t.FailNow does
 				case "persist in apply":
-					c.PersistAsync(event{kind: kindCall, call: func() { c.PersistAsync(note(1)) }})
+					_ = c.PersistAsync(event{kind: kindCall, call: func() { _ = c.PersistAsync(note(1)) }})
 				}
 			}})
 			if err != nil {

@@ -166,7 +166,7 @@ func TestIdleFence(t *testing.T) {
 					t.Fatal(err)
 				}
 				open(t, j, persistent.Options{})
-				var err error = journal.ErrFenced
+				err := journal.ErrFenced
 				switch how {
 				case "check":
 					err = a.CheckOwner(t.Context())

@@ -478,8 +478,12 @@ func TestFullDropsCapture(t *testing.T) {
 		}
 		j.SetPlan(noBodies)
 		close(release)
-		<-first
-		<-refused
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if err := <-refused; is(t, err) != "not stored" {
+			t.Errorf("told %v", err)
+		}
 		synctest.Wait()
 		for id := range s.records {
 			if slices.Contains([]uint64{2, 3}, s.records[id].Last()) {

@@ -147,22 +147,20 @@ func save(ctx context.Context, st journal.Stream, lim journal.Limits, id journal
 func (a *Context[E]) snapshotDone(out saved) error {
 	s := &a.snap
 	s.saving = false
-	for _, err := range []error{out.err, out.discard} {
-		if errors.Is(err, journal.ErrFenced) {
-			return fmt.Errorf("snapshot at seq %d: %w", out.id.Seq, err)
-		}
-	}
-	if out.err != nil {
+	switch {
+	case errors.Is(out.err, journal.ErrFenced), errors.Is(out.discard, journal.ErrFenced):
+		return fmt.Errorf("snapshot at seq %d: %w", out.id.Seq, journal.ErrFenced)
+	case out.err != nil:
 		a.uncover()
 		s.notBefore = a.clock.elapsed() + snapshotRetry
 		a.log.Warn("snapshot failed, it is tried again later", "seq", out.id.Seq, "err", out.err)
-		return nil
-	}
-	s.size = int64(out.res.Bytes)
-	a.stats.snapshot(out.id.Seq)
-	a.log.Debug("snapshot saved", "seq", out.id.Seq, "bytes", out.res.Bytes, "written", out.res.Written, "took", out.took)
-	if out.discard != nil {
-		a.log.Warn("discard behind the snapshot failed, the next one will do it", "low", out.res.DiscardLow, "err", out.discard)
+	default:
+		s.size = int64(out.res.Bytes)
+		a.stats.snapshot(out.id.Seq)
+		a.log.Debug("snapshot saved", "seq", out.id.Seq, "bytes", out.res.Bytes, "written", out.res.Written, "took", out.took)
+		if out.discard != nil {
+			a.log.Warn("discard behind the snapshot failed, the next one will do it", "low", out.res.DiscardLow, "err", out.discard)
+		}
 	}
 	return nil
 }
