@@ -263,49 +263,51 @@ func (ad admin) Peek(ctx context.Context, name string, po holdfast.PeekOptions) 
 	return o.peek(ctx, po)
 }
 
+// peekBytes is how many bytes of bodies one peek returns, about; the caller goes on from there.
+const peekBytes = 16 << 20
+
 func (o *owner) peek(ctx context.Context, po holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
 	var infos []queue.MessageInfo
-	var records []located
-	err := o.ask(ctx, "peek", func(a *turn) {
+	var at [][]located
+	err := o.ask(ctx, "peek", func(*turn) {
 		infos = o.core.Peek(po.State, po.From, po.Limit)
 		for _, m := range infos {
-			records = o.core.Locate(records, queue.Span{Seq: m.Seq, Count: 1})
+			at = append(at, o.locate([]queue.Span{{Seq: m.Seq, Count: 1}}))
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	out := make([]holdfast.PeekedMessage, len(infos))
-	for i, m := range infos {
-		out[i] = holdfast.PeekedMessage{MessageInfo: m, ID: holdfast.ID{Stream: o.info.UID, Seq: m.Seq}}
-	}
-	if !po.Bodies {
-		return out, nil
-	}
-	read, err := o.readRecords(ctx, records, nil)
-	if err != nil {
-		return nil, fmt.Errorf("peek queue %q: %w", o.name, err)
-	}
-	kept := out[:0]
-	for _, m := range out {
-		pieces, _ := takeRead(read, queue.Span{Seq: m.Seq, Count: 1}, nil)
-		if len(pieces) == 0 {
-			continue // gone in the meantime
+	out := make([]holdfast.PeekedMessage, 0, len(infos))
+	var read []*entry
+	bytes := 0
+	for i, info := range infos {
+		m := holdfast.PeekedMessage{MessageInfo: info, ID: holdfast.ID{Stream: o.info.UID, Seq: info.Seq}}
+		if po.Bodies {
+			var raw message.Raw
+			var ok bool
+			if raw, read, ok, err = o.readOne(ctx, info.Seq, at[i], read); err != nil {
+				return nil, fmt.Errorf("peek queue %q: %w", o.name, err)
+			}
+			if !ok {
+				continue // gone in the meantime
+			}
+			d, err := raw.Decode()
+			if err != nil {
+				return nil, fmt.Errorf("peek queue %q: message at seq %d: %w", o.name, m.Seq, err)
+			}
+			m.Message = d.Message
+			if d.HasOrigin {
+				m.ID = holdfast.ID{Stream: d.Origin.UID, Seq: d.Origin.Seq}
+			}
+			m.Hops = d.Hops
+			bytes += raw.Size()
 		}
-		c := message.NewCursor(message.FrameFromSpans(nil, 1, pieces[0].data))
-		raw, _ := c.Next()
-		d, err := raw.Decode()
-		if err != nil {
-			return nil, fmt.Errorf("peek queue %q: message at seq %d: %w", o.name, m.Seq, err)
+		if out = append(out, m); bytes >= peekBytes {
+			break
 		}
-		m.Message = d.Message
-		if d.HasOrigin {
-			m.ID = holdfast.ID{Stream: d.Origin.UID, Seq: d.Origin.Seq}
-		}
-		m.Hops = d.Hops
-		kept = append(kept, m)
 	}
-	return kept, nil
+	return out, nil
 }
 
 func (ad admin) Settle(ctx context.Context, name string, op holdfast.SettleOp, receipts []holdfast.Receipt, d time.Duration) ([]queue.Outcome, error) {

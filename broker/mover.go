@@ -97,16 +97,13 @@ func (m *mover) do(ctx context.Context, j move) {
 // frame makes the message as it goes to the target.
 func (m *mover) frame(ctx context.Context, j move) (frame []byte, incarnation, target string, err error) {
 	o := m.o
-	read, err := o.readRecords(ctx, j.records, nil)
+	raw, _, ok, err := o.readOne(ctx, j.Seq, j.records, nil)
+	if err == nil && !ok {
+		err = fmt.Errorf("message at seq %d: it is gone", j.Seq)
+	}
 	if err != nil {
 		return nil, "", "", err
 	}
-	pieces, _ := takeRead(read, queue.Span{Seq: j.Seq, Count: 1}, nil)
-	if len(pieces) == 0 {
-		return nil, "", "", &journal.CorruptError{Stream: StreamName(o.name), Seq: j.Seq, What: "the body of a live message is missing"}
-	}
-	c := message.NewCursor(message.FrameFromSpans(nil, 1, pieces[0].data))
-	raw, _ := c.Next()
 	if target = j.Target; target == "" {
 		d, err := raw.Decode()
 		if err != nil || len(d.Hops) == 0 {

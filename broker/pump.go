@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
 )
 
@@ -61,12 +63,12 @@ func (o *owner) deliver(e queue.Deliver) {
 			return
 		}
 	}
-	spans := make([]queue.Span, len(runs))
-	for i, d := range runs {
-		spans[i] = queue.Span{Seq: d.Seq, Count: d.Count}
+	records := o.locate(spansOf(runs))
+	if runs = runsAt(runs, records); len(runs) == 0 {
+		return // all gone since it was decided
 	}
 	r.cold.Add(1)
-	o.pump.add(handover{r, runs, o.locate(spans)})
+	o.pump.add(handover{r, runs, records})
 }
 
 // withoutRefused leaves out messages that the store had no room for: their lease is void.
@@ -161,21 +163,63 @@ func (p *pump) run(ctx context.Context) {
 
 func (p *pump) do(ctx context.Context, j handover) {
 	o := p.o
-	read, err := o.readRecords(ctx, j.records, p.last)
-	if err == nil {
-		p.last = read
-		out, ok := o.assemble(j.runs, read)
-		if ok {
-			if !j.r.closed.Load() {
-				j.r.ev.Deliver(out)
+	for {
+		read, err := o.readRecords(ctx, j.records, p.last)
+		if err == nil {
+			p.last = read
+			out, ok := o.assemble(j.runs, read)
+			if ok {
+				if !j.r.closed.Load() {
+					j.r.ev.Deliver(out)
+				}
+				return
 			}
-			return
+			// They may have been purged in the meantime, or lie in another record by now.
+			var now []located
+			if now, err = o.locateNow(ctx, spansOf(j.runs)); err != nil {
+				return // the queue is stopped, and the receiver with it
+			}
+			if len(now) == 0 {
+				return
+			}
+			if !slices.Equal(now, j.records) {
+				j.runs, j.records = runsAt(j.runs, now), now
+				continue
+			}
+			err = &journal.CorruptError{Stream: StreamName(o.name), Seq: j.runs[0].Seq, What: "the body of a live message is missing"}
 		}
-		err = &journal.CorruptError{Stream: StreamName(o.name), Seq: j.runs[0].Seq, What: "the body of a live message is missing"}
+		if ctx.Err() == nil {
+			o.fail(err)
+		}
+		return
 	}
-	if ctx.Err() == nil {
-		o.fail(err)
+}
+
+func spansOf(runs []queue.Delivery) []queue.Span {
+	spans := make([]queue.Span, len(runs))
+	for i, d := range runs {
+		spans[i] = queue.Span{Seq: d.Seq, Count: d.Count}
 	}
+	return spans
+}
+
+// runsAt returns the parts of runs that are located.
+func runsAt(runs []queue.Delivery, at []located) (out []queue.Delivery) {
+	for _, d := range runs {
+		for ; len(at) > 0 && at[0].Seq >= d.Seq && at[0].Seq < d.Seq+d.Count; at = at[1:] {
+			part := d
+			part.Lease += at[0].Seq - d.Seq
+			part.Seq, part.Count = at[0].Seq, at[0].Count
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// locateNow locates messages as the core has them by now; those that are gone are left out.
+func (o *owner) locateNow(ctx context.Context, spans []queue.Span) (now []located, err error) {
+	err = o.ask(ctx, "locate messages of", func(*turn) { now = o.locate(spans) })
+	return now, err
 }
 
 // fail stops a queue whose storage is damaged, before worse is done. Other queues go on.
@@ -225,6 +269,34 @@ func (o *owner) readRecords(ctx context.Context, records []located, before []*en
 		}
 	}
 	return out, nil
+}
+
+// readOne reads a message that was located, or takes it from what was read before; it returns what it has read last. ok is false
+// for one that is gone.
+func (o *owner) readOne(ctx context.Context, seq uint64, at []located, before []*entry) (raw message.Raw, read []*entry, ok bool, err error) {
+	span := queue.Span{Seq: seq, Count: 1}
+	for read = before; ; {
+		if pieces, _ := takeRead(read, span, nil); len(pieces) > 0 {
+			c := message.NewCursor(message.FrameFromSpans(nil, 1, pieces[0].data))
+			raw, ok = c.Next()
+			return raw, read, ok, nil
+		}
+		if read, err = o.readRecords(ctx, at, nil); err != nil {
+			return raw, nil, false, err
+		}
+		if pieces, _ := takeRead(read, span, nil); len(pieces) > 0 {
+			continue
+		}
+		// It may have been purged in the meantime, or lie in another record by now.
+		now, err := o.locateNow(ctx, []queue.Span{span})
+		if err != nil || len(now) == 0 {
+			return raw, read, false, err
+		}
+		if slices.Equal(now, at) {
+			return raw, read, false, &journal.CorruptError{Stream: StreamName(o.name), Seq: seq, What: "the body of a live message is missing"}
+		}
+		at = now
+	}
 }
 
 func (o *owner) readBodies(ctx context.Context, records []uint64, out []*entry) ([]*entry, error) {
