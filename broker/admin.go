@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
 )
@@ -24,8 +25,13 @@ func (o *owner) ask(ctx context.Context, what string, f func(a *turn)) error {
 		do: func(o *owner, a *turn) {
 			f(a)
 			// The effects of f come before this in the order of After.
-			o.settle(a)
-			a.After(func(err error) { done <- err })
+			decided := o.settle(a)
+			a.After(func(err error) {
+				if !decided && errors.Is(err, journal.ErrFull) {
+					err = nil // what was refused for lack of room was another's
+				}
+				done <- err
+			})
 		},
 		lost: func(err error) { done <- err },
 	})

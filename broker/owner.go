@@ -191,9 +191,10 @@ func (o *owner) Full(a *turn, full bool) {
 	o.settle(a)
 }
 
-// settle stores what the core has decided and arranges for its effects.
-func (o *owner) settle(a *turn) {
+// settle stores what the core has decided and arranges for its effects. It reports whether there was anything to store.
+func (o *owner) settle(a *turn) (decided bool) {
 	out := o.core.Take()
+	decided = len(out.Events) > 0
 	if len(out.Events) > 0 {
 		events := make([]*queue.Event, len(out.Events))
 		for i := range out.Events {
@@ -216,6 +217,7 @@ func (o *owner) settle(a *turn) {
 		at = retry
 	}
 	a.WakeAt(at)
+	return decided
 }
 
 // decided keeps what goes beside the core in step with it.
