@@ -321,9 +321,6 @@ func (w *world) judge() {
 			w.h.errorf("G2: the ways out of queue %s do not add up: %+v", name, s)
 		}
 	}
-	if w.pins > 0 {
-		i, _ := w.b.Queue(pinned).Describe(w.ctx)
-	}
 	w.h.judge(all, w.peek(failing))
 	if w.pins > 0 {
 		w.countRelocations()
