@@ -47,7 +47,7 @@ func TestPurgeDuringRead(t *testing.T) {
 	b := open(t, j, Options{CacheBytes: 1})
 	q := b.Queue("q")
 	send(t, q, "a", "b")
-	h, _, _ := receive(t, b, "q", holdfast.ReceiverConfig{}, 10)
+	h, _, opened := receive(t, b, "q", holdfast.ReceiverConfig{}, 10)
 	<-j.asked
 	send(t, q, "c") // waits behind them
 	if n, err := q.Purge(t.Context()); err != nil || n != 3 {
@@ -72,6 +72,11 @@ func TestPurgeDuringRead(t *testing.T) {
 	h.until(t, "the message behind the purge", func() bool { return h.count() > 0 })
 	if spans := h.spans(); len(spans) != 1 || spans[0].Count != 1 || string(h.runs[0].Data[len(h.runs[0].Data)-1:]) != "d" {
 		t.Errorf("got %v", spans)
+	}
+	send(t, q, "e")
+	h.until(t, "the one after it", func() bool { return h.count() > 1 })
+	if info := describe(t, b, "q"); info.Epoch != opened.Epoch {
+		t.Errorf("the queue was stopped: its epoch is %d, and was %d", info.Epoch, opened.Epoch)
 	}
 }
 
