@@ -191,7 +191,7 @@ func (c *Core) leave(lo, hi uint64) {
 		c.delayed.RemoveRange(lo, hi)
 		c.retrying.RemoveRange(lo, hi)
 		c.parked.RemoveRange(lo, hi)
-		c.moves.Cut(lo, hi, nil)
+		c.cutMoves(lo, hi)
 	}
 	c.keys.left(c, lo, hi)
 }
@@ -281,7 +281,7 @@ func (c *Core) applyGone(e *Event) error {
 			})
 		}
 		switch {
-		case e.Kind == KindMoved && c.moves.Cut(lo, hi, nil) != s.Count:
+		case e.Kind == KindMoved && c.cutMoves(lo, hi) != s.Count:
 			return contradiction(s, "on their way")
 		case e.Kind == KindDeleted && c.cutFlights(lo, hi, nil) != s.Count:
 			return contradiction(s, "leased")
@@ -346,7 +346,7 @@ func (c *Core) leaveCounted(lo, hi uint64, e *Event) {
 	c.delayed.RemoveRange(lo, hi)
 	c.retrying.RemoveRange(lo, hi)
 	c.parked.RemoveRange(lo, hi)
-	c.moves.Cut(lo, hi, nil)
+	c.cutMoves(lo, hi)
 }
 
 func (c *Core) countCause(cause Cause, n uint64) {

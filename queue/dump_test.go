@@ -155,6 +155,11 @@ func invariants(c *Core) string {
 			}
 		}
 	}
+	for x := range c.mover.out {
+		if states[x] != StateMoving || c.mover.todo.Contains(x) {
+			return fmt.Sprintf("message %d is %v, and asked to be moved", x, states[x])
+		}
+	}
 	return cmp.Or(keyInvariants(c, states), receiverInvariants(c), countInvariants(c), recordInvariants(c))
 }
 

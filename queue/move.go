@@ -29,8 +29,7 @@ func (c *Core) issueMoves() {
 		m.todo.Remove(x)
 		_, v, ok := c.moves.Get(x)
 		if !ok {
-			delete(m.tries, x)
-			continue
+			continue // it came up again, and is gone
 		}
 		m.out[x] = m.tries[x]
 		delete(m.tries, x)
@@ -39,19 +38,32 @@ func (c *Core) issueMoves() {
 	}
 }
 
+// cutMoves ends moves, and returns how many there were.
+func (c *Core) cutMoves(lo, hi uint64) uint64 {
+	if c.moves.Len() == 0 {
+		return 0
+	}
+	m := &c.mover
+	return c.moves.Cut(lo, hi, func(lo, hi uint64, _ move) {
+		m.todo.RemoveRange(lo, hi)
+		for x := lo; x < hi && len(m.out)+len(m.tries) > 0; x++ {
+			delete(m.out, x)
+			delete(m.tries, x)
+		}
+	})
+}
+
 // MoveDone answers a Move: nil deletes the message here, an error has it tried again later. Other seqs than such are ignored.
 func (c *Core) MoveDone(now int64, seq uint64, err error) {
 	c.begin(now)
 	m := &c.mover
 	if failed, ok := m.out[seq]; ok {
 		delete(m.out, seq)
-		if _, _, moving := c.moves.Get(seq); moving {
-			if err == nil {
-				c.emit(Event{Kind: KindMoved, Spans: []Span{{seq, 1}}})
-			} else {
-				m.tries[seq] = failed + 1
-				m.retry.Add(c.now, c.now+min(moveRetryCap, int64(moveRetryFirst)<<min(failed, 16)), seq, seq+1)
-			}
+		if err == nil {
+			c.emit(Event{Kind: KindMoved, Spans: []Span{{seq, 1}}})
+		} else {
+			m.tries[seq] = failed + 1
+			m.retry.Add(c.now, c.now+min(moveRetryCap, int64(moveRetryFirst)<<min(failed, 16)), seq, seq+1)
 		}
 	}
 	c.finish()

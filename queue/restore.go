@@ -91,7 +91,7 @@ func (s *restoring) head(r *reader) error {
 	c := s.c
 	seq := r.Uint()
 	c.nextLease, c.lastAt = r.Uint(), int64(r.Uint())
-	s.live, s.records, s.bytes = r.Uint(), int(r.Count(0, math.MaxInt32)), r.Uint()
+	s.live, s.records, s.bytes = r.Uint(), r.Count(0, math.MaxInt32), r.Uint()
 	c.paused = r.Byte() == 1
 	cfg, err := decodeConfig([]byte(r.String(1 << 16)))
 	if err != nil {
