@@ -29,19 +29,21 @@ const (
 	visibility = 2 * time.Second
 )
 
-// flags are what the command line says.
-type flags struct {
-	rate int
-	keep bool
-	// second is how long a second of the story takes; tests tell it faster.
-	second time.Duration
-	// binary is what runs as the broker.
-	binary string
+// Options are how the story is told.
+type Options struct {
+	// Rate is how many messages a second are sent, 1 to 100,000.
+	Rate int
+	// Keep leaves the folder with the broker's data and log behind.
+	Keep bool
+	// Second is how long a second of the story takes.
+	Second time.Duration
+	// Binary is the program that runs as the broker.
+	Binary string
 }
 
 // Command returns "holdfast demo".
 func Command(a *cli.App) *cobra.Command {
-	f := &flags{second: time.Second}
+	o := Options{Second: time.Second}
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Watch a broker being killed and recovering, and see that nothing is lost",
 		Long: `Run a broker as a child process, in a folder of its own under the system's folder for temporary files, with a sender and a receiver beside it.
@@ -49,26 +51,26 @@ The broker is killed with SIGKILL twice, in the middle of the work. At the end, 
 must have been received, and none that was never sent. It exits with 1 if that is not so.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.rate < 1 || f.rate > 100_000 {
-				return cli.Usagef("--rate is %d, want 1 to 100000", f.rate)
+			if o.Rate < 1 || o.Rate > 100_000 {
+				return cli.Usagef("--rate is %d, want 1 to 100000", o.Rate)
 			}
 			binary, err := os.Executable()
 			if err != nil {
 				return fmt.Errorf("find this binary: %w", err)
 			}
-			f.binary = binary
-			return run(cmd.Context(), a, f)
+			o.Binary = binary
+			return Run(cmd.Context(), a, o)
 		},
 	}
-	cmd.Flags().IntVar(&f.rate, "rate", 400, "messages a second that are sent")
-	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the folder with the broker's data and log behind")
+	cmd.Flags().IntVar(&o.Rate, "rate", 400, "messages a second that are sent")
+	cmd.Flags().BoolVar(&o.Keep, "keep", false, "leave the folder with the broker's data and log behind")
 	return cmd
 }
 
 // story is one run of the demonstration.
 type story struct {
 	a     *cli.App
-	f     *flags
+	o     Options
 	dir   string
 	addr  string
 	log   *os.File // of the brokers
@@ -81,15 +83,16 @@ type story struct {
 
 // tell writes a line of the story.
 func (s *story) tell(format string, args ...any) {
-	fmt.Fprintf(s.a.Out, "%5.1fs  %s\n", time.Since(s.began).Seconds()/s.f.second.Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(s.a.Out, "%5.1fs  %s\n", time.Since(s.began).Seconds()/s.o.Second.Seconds(), fmt.Sprintf(format, args...))
 }
 
-func run(ctx context.Context, a *cli.App, f *flags) (err error) {
+// Run tells the story.
+func Run(ctx context.Context, a *cli.App, o Options) (err error) {
 	dir, err := os.MkdirTemp("", "holdfast-demo-")
 	if err != nil {
 		return fmt.Errorf("make a folder for the demonstration: %w", err)
 	}
-	s := &story{a: a, f: f, dir: dir, addr: "unix:" + filepath.Join(dir, "broker.sock"), began: time.Now(), l: newLedger()}
+	s := &story{a: a, o: o, dir: dir, addr: "unix:" + filepath.Join(dir, "broker.sock"), began: time.Now(), l: newLedger()}
 	if s.log, err = os.Create(filepath.Join(dir, "broker.log")); err != nil {
 		return fmt.Errorf("make the broker's log: %w", err)
 	}
@@ -98,7 +101,7 @@ func run(ctx context.Context, a *cli.App, f *flags) (err error) {
 		switch {
 		case err != nil && !errors.Is(err, cli.ErrInterrupted):
 			a.Say("the broker's data and log are in %s", dir)
-		case f.keep:
+		case o.Keep:
 			s.tell("the broker's data and log are in %s", dir)
 		default:
 			err = errors.Join(err, os.RemoveAll(dir))
@@ -120,7 +123,7 @@ func (s *story) current() *proc.Process {
 // start starts a broker and waits until it answers.
 func (s *story) start(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	b, err := proc.Start(s.f.binary, []string{
+	b, err := proc.Start(s.o.Binary, []string{
 		"serve", "--journal", "pebble:" + filepath.Join(s.dir, "data"), "--listen", s.addr, "--http", ""}, s.log)
 	if err != nil {
 		return 0, err
@@ -155,7 +158,7 @@ func (s *story) kill(ctx context.Context) error {
 
 // pause lets seconds of the story pass.
 func (s *story) pause(ctx context.Context, seconds float64) error {
-	t := time.NewTimer(time.Duration(seconds * float64(s.f.second)))
+	t := time.NewTimer(time.Duration(seconds * float64(s.o.Second)))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -199,7 +202,7 @@ func (s *story) play(ctx context.Context) error {
 	})
 	work.Go(func() { s.narrate(receiving) })
 
-	s.tell("a sender sends %d messages a second; a receiver has two workers that take %v for each", s.f.rate, slow)
+	s.tell("a sender sends %d messages a second; a receiver has two workers that take %v for each", s.o.Rate, slow)
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return s.pause(ctx, 3.4) }, s.kill,
 		func(ctx context.Context) error { return s.pause(ctx, 3) }, s.kill,
@@ -279,7 +282,7 @@ func (s *story) send(ctx context.Context, q *holdfast.Queue) error {
 	if err != nil {
 		return err
 	}
-	t := time.NewTicker(s.f.second / time.Duration(s.f.rate))
+	t := time.NewTicker(s.o.Second / time.Duration(s.o.Rate))
 	defer t.Stop()
 	for {
 		select {

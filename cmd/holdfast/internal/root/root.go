@@ -73,6 +73,9 @@ func called(cmd *cobra.Command, args []string) string {
 	return cmd.CommandPath()
 }
 
+// New returns the whole tree of commands, to look at.
+func New(a *cli.App) *cobra.Command { return newRoot(a, new(bool)) }
+
 func newRoot(a *cli.App, running *bool) *cobra.Command {
 	var level, config string
 	format := cli.Choice{Value: "text", Of: []string{"text", "json"}}

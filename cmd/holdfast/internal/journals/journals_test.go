@@ -1,0 +1,61 @@
+package journals_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
+	"github.com/holdfastmq/holdfast/journal"
+)
+
+// A URL that names no journal is refused with what there is, and a driver's options are all known or refused (G11).
+func TestURLs(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ url, want string }{
+		{"", "is not the URL of a journal; there are\n  memory: "}, {"orders", "pebble:DIR"}, {"mysql://host/db", "is not the URL of a journal"},
+		{"memory:x", `"x" behind memory:`}, {"pebble:", "no directory behind pebble:"}, {"pebble:" + dir + "?cash=1MiB", `unknown option "cash"; known are accept-loss, ballast, cache`},
+		{"pebble:" + dir + "?cache=lots", `option cache: "lots" is not a size`}, {"pebble:" + dir + "?accept-loss=perhaps", "is not true or false"}, {"pebble:" + dir + "?a=%zz", "its options"},
+		{"memory:?x=1", `unknown option "x"`},
+	} {
+		j, err := journals.Open(t.Context(), c.url, journals.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), c.want) || j != nil {
+			t.Errorf("%q: %v, want %q", c.url, err, c.want)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	syncs := 0
+	o := journals.Options{Logger: slog.New(slog.DiscardHandler), OnSync: func(float64, int) { syncs++ }}
+	for _, url := range []string{"memory:", "pebble:" + t.TempDir() + "?memtable=1MiB&cache=1MiB&reserve=1MiB&ballast=64KiB"} {
+		j, err := journals.Open(t.Context(), url, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := j.Acquire(context.Background(), "s"); err != nil {
+			t.Error(err)
+		}
+		if err := journals.Loss(j); err != nil {
+			t.Error(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := j.Acquire(context.Background(), "s"); !errors.Is(err, journal.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if syncs == 0 {
+		t.Error("no sync was told")
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	u, err := journals.Parse("pebble:./data?cache=1MiB")
+	if err != nil || u.Redacted() != "pebble:./data" || u.Scheme != "pebble" || u.Place != "./data" {
+		t.Errorf("%+v %v", u, err)
+	}
+}
