@@ -162,6 +162,7 @@ type Core struct {
 	snaps   []*Snapshot
 
 	counts  counts
+	said    evictions
 	scratch scratch
 }
 
@@ -253,6 +254,7 @@ func (c *Core) finish() {
 	c.issueMoves()
 	c.reclaim()
 	c.prune()
+	c.warnOfEvictions()
 }
 
 // effect leaves an effect for Take.

@@ -37,6 +37,7 @@ func (c *Core) SkipTo(seq uint64) { c.next = max(c.next, seq) }
 func (c *Core) Recovered(now int64) {
 	c.now = max(now, c.lastAt)
 	c.replaying = false
+	c.said = evictions{producers: c.counts.producersEvicted, keys: c.counts.dedupEvicted}
 	if gap := c.now - c.lastAt; c.lastAt > 0 && gap > clockStep {
 		c.holdTill = c.now + holdExpiry
 		c.effect(Warning{fmt.Sprintf("the clock is %v beyond the last stored time: nothing expires for %v, in case it was set",
