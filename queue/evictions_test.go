@@ -39,7 +39,7 @@ func TestEvictionsAreTold(t *testing.T) {
 			}
 		}
 	}
-	if len(said) != 3 || !strings.HasPrefix(said[0], "1 producers") || !strings.HasPrefix(said[1], "60 producers") {
+	if len(said) != 3 || !strings.HasPrefix(said[0], "1 producers") || !strings.HasPrefix(said[1], "59 producers") {
 		t.Errorf("said %q", said)
 	}
 }
