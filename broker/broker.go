@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/journal"
@@ -162,20 +161,4 @@ func (b *Broker) Close(ctx context.Context) error {
 	wg.Wait()
 	b.work.Wait()
 	return errors.Join(errs...)
-}
-
-// rate limits a warning: allow tells whether it may be said now, and how many were held back before.
-type rate struct {
-	last atomic.Int64
-	held atomic.Int64
-}
-
-func (r *rate) allow(every time.Duration) (held int64, ok bool) {
-	now := time.Now().UnixNano()
-	last := r.last.Load()
-	if (last != 0 && now-last < int64(every)) || !r.last.CompareAndSwap(last, now) {
-		r.held.Add(1)
-		return 0, false
-	}
-	return r.held.Swap(0), true
 }

@@ -16,12 +16,12 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	j := memory.New()
-	defer j.Close()
+	defer func() { _ = j.Close() }()
 	b, err := broker.Open(ctx, j, broker.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		panic(err)
 	}
-	defer b.Close(context.Background())
+	defer func() { _ = b.Close(context.Background()) }()
 
 	q := b.Queue("orders")
 	if _, err := q.Send(ctx, holdfast.Message{Body: []byte("one coffee")}); err != nil {

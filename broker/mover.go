@@ -153,8 +153,9 @@ func (o *owner) forget(p queue.Producer) {
 	o.push(&cmdFunc{
 		do: func(o *owner, a *turn) {
 			id := queue.SenderID(o.id())
-			o.core.OpenSender(a.Now(), id, queue.SenderOptions{Producer: p})
-			o.core.CloseSender(a.Now(), id, true)
+			if _, err := o.core.OpenSender(a.Now(), id, queue.SenderOptions{Producer: p}); err == nil {
+				o.core.CloseSender(a.Now(), id, true)
+			}
 		},
 		lost: func(error) {},
 	})

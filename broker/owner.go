@@ -55,7 +55,6 @@ type owner struct {
 
 	buffered atomic.Bool // durability of the queue, for whoever opens a sender
 	metrics  ownerMetrics
-	deleted  bool          // the queue is being deleted
 	done     chan struct{} // closed by Stopped
 	err      error         // why it stopped; read after done
 }

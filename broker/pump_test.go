@@ -105,7 +105,10 @@ func TestPurgeDuringPeek(t *testing.T) {
 	}
 	for alive := true; alive; {
 		alive = false
-		for range s.ReadBodies(t.Context(), []uint64{1, 2, 3, 4, 5, 6, 7, 8}) {
+		for _, err := range s.ReadBodies(t.Context(), []uint64{1, 2, 3, 4, 5, 6, 7, 8}) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			alive = true
 		}
 	}

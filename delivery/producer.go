@@ -95,7 +95,7 @@ func splitBody(b []byte, size int) [][]byte { return slices.Collect(slices.Chunk
 // newSender makes and starts a sender that goes on from state.
 func newSender[T, B any](o *ProducerOptions[T], link Link[B], state ProducerState, decode func([]byte) (B, error), cut cutter[B]) (*sender[B], error) {
 	var seed [8]byte
-	rand.Read(seed[:]) //nolint:errcheck // it never fails
+	_, _ = rand.Read(seed[:]) // it never fails
 	core := producer.Options{
 		Window:        o.WindowSize,
 		ResendTimeout: int64(o.ResendTimeout),

@@ -343,7 +343,8 @@ func (s *sender[B]) stop(cause error) {
 func (s *sender[B]) drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
-	if s.cause != nil || s.core.Unsettled() == 0 && s.queue.len == 0 {
+	stopped := s.cause != nil // which says itself why, to whom it concerns
+	if stopped || s.core.Unsettled() == 0 && s.queue.len == 0 {
 		s.mu.Unlock()
 		return nil
 	}

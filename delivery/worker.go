@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -174,7 +175,8 @@ func (c *ConsumerController[T]) call(ctx *messageContext, body T) (err error) {
 }
 
 func (c *ConsumerController[T]) handlerFailed(m Metadata, err error) {
-	_, panicked := err.(*PanicError)
+	var p *PanicError
+	panicked := errors.As(err, &p)
 	c.mu.Lock()
 	c.counts.Failed++
 	if panicked {

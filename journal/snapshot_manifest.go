@@ -54,14 +54,6 @@ type chunk struct {
 	pieces []piece
 }
 
-func (c chunk) size() uint64 {
-	n := uint64(len(c.inline))
-	for _, p := range c.pieces {
-		n += p.size
-	}
-	return n
-}
-
 // manifest is the table of contents of a snapshot.
 type manifest struct {
 	uid    UID

@@ -92,7 +92,7 @@ func useReceiver(t *testing.T, c *client.Client, rng *rand.Rand) {
 		r.Close(true)
 	}
 	for range n {
-		<-replies
+		_ = <-replies
 	}
 	r.Close(true)
 	if len(replies) != 0 {

@@ -171,12 +171,12 @@ func TestRewind(t *testing.T) {
 
 // naive is the specification of Core with one record for each message.
 type naive struct {
-	o           Options
-	msgs        []naiveMsg // by number − 1
-	floor, next int
-	cursor      int
-	reached     int
-	released    int
+	o        Options
+	msgs     []naiveMsg // by number − 1
+	floor    int
+	cursor   int
+	reached  int
+	released int
 }
 
 type naiveMsg struct {

@@ -90,7 +90,7 @@ func contextCut(e *env) {
 		for what, f := range e.calls(e.j, o, r) {
 			steps := 0
 			ctx, cancel := context.WithCancel(e.ctx)
-			ctx = context.WithValue(ctx, hookKey{}, Hook(func(c context.Context, _, _ string, _ bool) error {
+			ctx = context.WithValue(ctx, hookKey{}, func(c context.Context, _, _ string, _ bool) error {
 				if steps++; steps == n {
 					reached++
 					cancel()
@@ -100,7 +100,7 @@ func contextCut(e *env) {
 					}
 				}
 				return nil
-			}))
+			})
 			var err error
 			e.within(fmt.Sprintf("%s, whose context ends at step %d,", what, n), e.soon(), func() { err = f(ctx) })
 			e.wantContextError(what, ctx, err)

@@ -61,7 +61,10 @@ func streamsList(e *env) {
 		}
 	}
 	n := 0
-	for range e.j.Streams(e.ctx) {
+	for _, err := range e.j.Streams(e.ctx) {
+		if err != nil {
+			e.Fatalf("Streams: %v", err)
+		}
 		if n++; n == 3 {
 			break
 		}

@@ -103,12 +103,12 @@ func TestReaderPieces(t *testing.T) {
 // A peer that announces a large frame and sends little of it costs little memory (G11: limits before allocation).
 func TestAnnouncedFrameCostsWhatCame(t *testing.T) {
 	head := wire.AppendSendHeader(nil, 1, 1, 60<<20)
-	src := &pieces{append(head, make([]byte, 1000)...), 0}
+	sent := append(head, make([]byte, 1000)...)
 	const rounds = 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range rounds {
-		r := frameReader{src: &pieces{src.b, 0}, maxBulk: 64 << 20}
+		r := frameReader{src: &pieces{b: sent}, maxBulk: 64 << 20}
 		if _, _, err := r.next(); err == nil {
 			t.Fatal("a frame that did not come was read")
 		}
