@@ -4,9 +4,15 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/broker"
@@ -117,4 +123,38 @@ func BenchmarkQueuePipeline(b *testing.B) {
 	if err := s.Close(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// BenchmarkQueueSingle is one sender that waits for each acknowledgement, beside one 4-KiB append and fdatasync on a growing file
+// in the same folder, in turns, so that both see the same disk. It reports both medians and their ratio.
+func BenchmarkQueueSingle(b *testing.B) {
+	q := benchQueue(b)
+	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	block := make([]byte, 4096)
+	var raw, sent []float64
+	for b.Loop() {
+		begin := time.Now()
+		if _, err := f.Write(block); err != nil {
+			b.Fatal(err)
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			b.Fatal(err)
+		}
+		middle := time.Now()
+		if _, err := q.Send(b.Context(), holdfast.Message{Body: block[:100]}); err != nil {
+			b.Fatal(err)
+		}
+		raw = append(raw, middle.Sub(begin).Seconds())
+		sent = append(sent, time.Since(middle).Seconds())
+	}
+	slices.Sort(raw)
+	slices.Sort(sent)
+	r, s := raw[len(raw)/2], sent[len(sent)/2]
+	b.ReportMetric(1e6*r, "raw-µs")
+	b.ReportMetric(1e6*s, "send-µs")
+	b.ReportMetric(s/r, "ratio")
 }
