@@ -43,6 +43,7 @@ func (c *Core) Recovered(now int64) {
 		c.effect(Warning{fmt.Sprintf("the clock is %v beyond the last stored time: nothing expires for %v, in case it was set",
 			time.Duration(gap)*time.Millisecond, holdExpiry*time.Millisecond)})
 	}
+	c.said.producers, c.said.keys = c.counts.producersEvicted, c.counts.dedupEvicted // told before, or long ago
 	c.restartLeases()
 	c.keys.mix(c)
 	c.reclaimAll()
