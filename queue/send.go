@@ -14,8 +14,9 @@ type SendBatch struct {
 	// ProducerSeq is the producer seq of the first message, consecutive from there. A sender without a producer counts its own
 	// messages from 1, or says 0 for the next.
 	ProducerSeq uint64
-	// Floor is the producer's lowest seq that is not settled, 0 if it is not known: it tells a producer whose entry was
-	// evicted, or that gave up on messages, from one that left a gap.
+	// Floor is the producer's lowest seq that is not settled, 0 if it is not known: it tells a producer that gave up on messages from
+	// one that left a gap. Without it, a producer whose entry was evicted goes on where its sender's first batch begins, so that one
+	// has to begin at the lowest seq that is not settled.
 	Floor uint64
 	Frame []byte
 	// Info is what message.Check told of Frame. Delays and times to live count from the moment of storing.
@@ -35,6 +36,7 @@ type sender struct {
 	o      SenderOptions
 	batch  []waitingBatch // not stored or refused yet, in order
 	last   uint64         // of a sender without a producer: how many messages of it are settled
+	begins uint64         // where a producer that is not known begins
 	waits  bool           // it has been told that it waits
 	inLine bool
 }
@@ -119,7 +121,8 @@ func (c *Core) CloseSender(now int64, id SenderID, forget bool) {
 }
 
 // Send stores a batch, or has it wait for room, or refuses it: one or more effects Accepted and Refused follow, now or later. The
-// batches of one sender are stored in order. The error, ErrUnknownSender or a FieldError for a batch that is none, changes nothing.
+// batches of one sender are stored in order. How many wait is for the shell to bound, by credit. The error, ErrUnknownSender or a
+// FieldError for a batch that is none, changes nothing.
 func (c *Core) Send(now int64, b SendBatch) error {
 	s := c.senders[b.Sender]
 	if s == nil {
@@ -296,7 +299,15 @@ func (c *Core) check(s *sender, b *waitingBatch) (skip int, resume uint64, err e
 		}
 		return int(min(next-b.ProducerSeq, uint64(b.Info.Count))), next, nil
 	}
-	verdict, skip, resume := c.producers.Check(s.o.Producer.key(), b.Floor, b.ProducerSeq, b.Info.Count)
+	floor := b.Floor
+	if _, known := c.producers.Next(s.o.Producer.key()); !known {
+		// It goes on where this sender began: what overtakes a batch that was refused leaves a gap.
+		if s.begins == 0 {
+			s.begins = b.ProducerSeq
+		}
+		floor = max(floor, s.begins)
+	}
+	verdict, skip, resume := c.producers.Check(s.o.Producer.key(), floor, b.ProducerSeq, b.Info.Count)
 	switch verdict {
 	case window.VerdictStore, window.VerdictDuplicate:
 		return skip, resume, nil

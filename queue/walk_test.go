@@ -313,7 +313,7 @@ func (w *walk) send() {
 	}
 	frame, info := frameOf(ms...)
 	floor := uint64(0)
-	if !s.o.Producer.IsZero() {
+	if !s.o.Producer.IsZero() && w.pick(2, "floor") == 0 {
 		floor = s.upTo + 1
 	}
 	if err := w.s.core.Send(w.s.now, SendBatch{Sender: s.id, ProducerSeq: s.next, Floor: floor, Frame: frame, Info: info}); err != nil {
