@@ -27,11 +27,13 @@ type ConsumerLink struct {
 
 	mu      sync.Mutex
 	stream  *deliveryStream // nil: none is open
-	opening bool
+	opening chan struct{}   // closed when the opening that is under way has ended; nil if none is
+	began   time.Time       // when it began
 	early   []wire.Envelope // came while a stream is being opened, and go first on it
 	waits   int             // bytes of their bodies
 	next    time.Time       // no stream is opened before
 	why     error           // none could be opened the last time
+	warned  time.Time
 	closed  bool
 	replies map[replyKey]delivery.ReplyTo
 }
@@ -41,6 +43,8 @@ type replyKey struct{ producer, incarnation string }
 const (
 	// reopenAfter is the pause after a stream could not be opened.
 	reopenAfter = 200 * time.Millisecond
+	// warnEvery is the least time between two warnings that none can be opened.
+	warnEvery = time.Minute
 	// maxReplies bounds the producers of a link whose addresses are known: not all say farewell. One that is
 	// forgotten is known again by its next envelope.
 	maxReplies = 1 << 16
@@ -81,7 +85,10 @@ func (l *ConsumerLink) Deliver(d delivery.Delivery[[]byte]) error {
 	if err != nil {
 		return fmt.Errorf("deliver to consumer %q: %w", l.name, err)
 	}
-	st, err := l.way(m, d.ReplyTo)
+	st, opening, err := l.way(&m, d.ReplyTo)
+	if opening != nil && l.wait(opening) {
+		st, _, err = l.way(&m, d.ReplyTo)
+	}
 	if err == nil && st != nil {
 		if err = st.room(); err == nil {
 			t := st.cn.t
@@ -122,12 +129,13 @@ func envelope(d *delivery.Delivery[[]byte]) (m wire.Envelope, err error) {
 	}, err
 }
 
-// way returns the open stream. If there is none, it sees to it that there will be, and puts the envelope aside for it.
-func (l *ConsumerLink) way(m wire.Envelope, reply delivery.ReplyTo) (*deliveryStream, error) {
+// way returns the open stream. If there is none, it sees to it that there will be, and puts the envelope aside for it. If
+// there is no room for that either, opening is what to wait for, and err says that.
+func (l *ConsumerLink) way(m *wire.Envelope, reply delivery.ReplyTo) (st *deliveryStream, opening chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, fmt.Errorf("%w: the link is closed", errNoStream)
+		return nil, nil, fmt.Errorf("%w: the link is closed", errNoStream)
 	}
 	key := replyKey{m.ProducerID, m.Incarnation}
 	if _, known := l.replies[key]; !known && len(l.replies) >= maxReplies {
@@ -135,14 +143,14 @@ func (l *ConsumerLink) way(m wire.Envelope, reply delivery.ReplyTo) (*deliverySt
 	}
 	l.replies[key] = reply
 	if l.stream != nil {
-		return l.stream, nil
+		return l.stream, nil, nil
 	}
-	if !l.opening {
+	if l.opening == nil {
 		if time.Now().Before(l.next) {
-			return nil, fmt.Errorf("%w: %w", errNoStream, l.why)
+			return nil, nil, fmt.Errorf("%w: %w", errNoStream, l.why)
 		}
 		if err := l.begin(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	size := 0
@@ -150,12 +158,29 @@ func (l *ConsumerLink) way(m wire.Envelope, reply delivery.ReplyTo) (*deliverySt
 		size += len(b)
 	}
 	if len(l.early) >= maxEarly || len(l.early) > 0 && size > maxEarlyBytes-l.waits {
-		return nil, fmt.Errorf("%w yet: %w", errNoStream, errNoRoom)
+		return nil, l.opening, fmt.Errorf("%w yet: %w", errNoStream, errNoRoom)
 	}
-	m.Bodies = slices.Clone(m.Bodies) // the slice is the caller's
-	l.early = append(l.early, m)
+	kept := *m
+	kept.Bodies = slices.Clone(m.Bodies) // the slice is the caller's
+	l.early = append(l.early, kept)
 	l.waits += size
-	return nil, nil
+	return nil, nil, nil
+}
+
+// wait waits for the end of an opening, for as long as patience lasts. It reports whether it has ended.
+func (l *ConsumerLink) wait(opening chan struct{}) bool {
+	l.mu.Lock()
+	left := patience - time.Since(l.began)
+	l.mu.Unlock()
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-opening:
+		return true
+	case <-l.done:
+	case <-timer.C:
+	}
+	return false
 }
 
 // begin starts the opening of a stream. The lock is held.
@@ -165,7 +190,7 @@ func (l *ConsumerLink) begin() error {
 	if l.c.closed {
 		return errClosed
 	}
-	l.opening = true
+	l.opening, l.began = make(chan struct{}), time.Now()
 	l.c.background(l.open)
 	return nil
 }
@@ -212,11 +237,16 @@ func (l *ConsumerLink) open(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	early := l.early
-	l.opening, l.early, l.waits = false, nil, 0
+	close(l.opening)
+	l.opening, l.early, l.waits = nil, nil, 0
 	switch {
 	case err != nil:
-		l.next, l.why = time.Now().Add(reopenAfter), err
-		l.c.o.Logger.Debug("no stream to a consumer", "consumer", l.name, "error", err)
+		now := time.Now()
+		l.next, l.why = now.Add(reopenAfter), err
+		if ctx.Err() == nil && (l.warned.IsZero() || now.Sub(l.warned) >= warnEvery) {
+			l.warned = now
+			l.c.o.Logger.Warn("no way to the consumer, what is for it is sent again", "consumer", l.name, "error", err)
+		}
 	case l.closed:
 		st.answer.abandon()
 		st.cn.close(st.id, true)
