@@ -1,9 +1,11 @@
 package queue
 
+import "slices"
+
 // dedup remembers dedup ids, by their hashes, for a time, in the order in which they came.
 type dedup struct {
 	byHash map[[16]byte]dedupItem
-	order  []dedupItem // of ordinal base, base+1, …; forgotten ones have seq 0
+	order  []dedupItem // of ordinal base, base+1, …; forgotten ones have seq 0. Snapshots share it: what is in it never changes
 	base   uint64
 	max    int
 }
@@ -59,17 +61,22 @@ func (d *dedup) expire(now int64) {
 
 // forget forgets the ids of messages that were not stored after all, which are among the latest.
 func (d *dedup) forget(lo, hi uint64) {
+	owned := false
 	for i := len(d.order) - 1; i >= 0; i-- {
-		it := &d.order[i]
+		it := d.order[i]
 		if it.seq != 0 && it.seq < lo {
 			return
 		}
-		if it.seq >= lo && it.seq < hi {
-			if d.byHash[it.hash].seq == it.seq {
-				delete(d.byHash, it.hash)
-			}
-			it.seq = 0
+		if it.seq < lo || it.seq >= hi {
+			continue
 		}
+		if d.byHash[it.hash].seq == it.seq {
+			delete(d.byHash, it.hash)
+		}
+		if !owned {
+			d.order, owned = slices.Clone(d.order), true
+		}
+		d.order[i].seq = 0
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *Snapshot) Seq() uint64 { return s.seq }
 func (c *Core) Capture() *Snapshot {
 	s := &Snapshot{
 		seq: c.next - 1, nextLease: c.nextLease, lastAt: c.lastAt, cfg: c.cfg, paused: c.paused, counts: c.counts,
-		dedup: slices.Clone(c.dedup.order), dedupBase: c.dedup.base, ages: slices.Clone(c.ages.s),
+		dedup: slices.Clip(c.dedup.order), dedupBase: c.dedup.base, ages: slices.Clone(c.ages.s),
 		live: c.live.Clone(), delayed: c.delayed.Clone(), retrying: c.retrying.Clone(), parked: c.parked.Clone(),
 		foreign: c.foreign.Clone(), expiring: c.expiring.Clone(), keyed: c.keys.keyed.Clone(), dueNow: c.dueNow.Clone(),
 		flights: c.flights.Copy(), moves: c.moves.Copy(), entries: c.entries.Copy(),
