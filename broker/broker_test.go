@@ -240,7 +240,7 @@ func deadLetterCrash(t *testing.T, step int) {
 		t.Fatal(err)
 	}
 	id := send(t, b.Queue("work"), "poison")[0]
-	h, link, _ := receive(t, b, "work", holdfast.ReceiverConfig{}, 1)
+	h, _, _ := receive(t, b, "work", holdfast.ReceiverConfig{}, 1)
 	h.until(t, "the message", func() bool { return h.count() == 1 })
 	shut(t, b)
 
@@ -264,7 +264,7 @@ func deadLetterCrash(t *testing.T, step int) {
 		return fault.Fail()
 	})
 	b = open(t, j, Options{})
-	h, link, _ = receive(t, b, "work", holdfast.ReceiverConfig{Held: h.spans()}, 1)
+	_, link, _ := receive(t, b, "work", holdfast.ReceiverConfig{Held: h.spans()}, 1)
 	link.Nack(h.spans(), -1, nil)
 	select {
 	case <-died:

@@ -343,10 +343,9 @@ func (s *sender[B]) stop(cause error) {
 func (s *sender[B]) drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
-	stopped := s.cause != nil // which says itself why, to whom it concerns
-	if stopped || s.core.Unsettled() == 0 && s.queue.len == 0 {
+	if s.cause != nil || s.core.Unsettled() == 0 && s.queue.len == 0 {
 		s.mu.Unlock()
-		return nil
+		return nil //nolint:nilerr // the cause was told to those whom it concerns
 	}
 	if s.idle == nil {
 		s.idle = make(chan struct{})

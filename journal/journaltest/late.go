@@ -199,7 +199,7 @@ func lateOwnDrop(e *env) {
 		}
 		e.must("drop", func() error { return old.s.Drop(e.ctx) })
 		close(h.release)
-		_ = <-outcome // stored and then dropped, or refused: either is right
+		<-outcome //nolint:errcheck // stored and then dropped, or refused: either is right
 		r := e.reader(e.j, name)
 		e.wantMetas(r, 0, all, nil)
 		e.wantBodies(r, []*journal.Record{late}, nil)
