@@ -195,16 +195,19 @@ func (j *Journal) commitLoop() {
 	defer j.loops.Done()
 	defer close(j.units)
 	for {
-		died := j.engine().g.died
+		e := j.engine()
+		died := e.g.died
 		if j.refuse() != nil {
 			died = nil // nothing is to be done about it
+		} else if e.standIn {
+			j.q.signal()
 		}
 		select {
 		case <-j.q.wake:
 		case <-died:
 		}
 		for more := true; more; {
-			if e := j.engine(); e.g.alive() != nil && j.refuse() == nil && !j.reopen(e) {
+			if e := j.engine(); e.lost() && j.refuse() == nil && !j.reopen(e) {
 				j.rejectWaiting(journal.ErrClosed)
 				return
 			}

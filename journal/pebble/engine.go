@@ -21,6 +21,7 @@ type engine struct {
 	g        *gate
 	cache    *pebble.Cache
 	readOnly bool
+	standIn  bool // read-only only until the store can be opened for writing
 	stalls   atomic.Uint64
 
 	mu      sync.Mutex
@@ -35,7 +36,7 @@ const engineFormat = pebble.FormatValueSeparation
 // openEngine opens the database. Errors that say that a file is damaged are journal.CorruptErrors.
 func (j *Journal) openEngine(readOnly bool, view *logView) (*engine, error) {
 	e := &engine{readOnly: readOnly, idle: make(chan struct{})}
-	e.g = newGate(j.fs, j.space.noSpace, j.kickMark)
+	e.g = newGate(j.fs, j.space.noSpace, j.space.compactable, j.kickMark)
 	e.g.readOnly, e.g.view = readOnly, view
 	e.cache = pebble.NewCache(int64(j.opts.CacheBytes))
 	sched := newScheduler(e.g)
@@ -81,9 +82,9 @@ func (j *Journal) engineOptions(e *engine) *pebble.Options {
 		FormatMajorVersion: engineFormat,
 
 		MemTableSize: uint64(m),
-		// Three memtables: one that fills, one that is flushed, one in between. The engine keeps one log more
-		// than that for reuse at most, and has as many as were ever in use at once.
-		MemTableStopWritesThreshold: 3,
+		// Two memtables: one that fills and one that is flushed. The engine keeps one log more than that for
+		// reuse.
+		MemTableStopWritesThreshold: 2,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               4 * m,
@@ -91,6 +92,11 @@ func (j *Journal) engineOptions(e *engine) *pebble.Options {
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { j.backgroundError(e, err) },
+			FlushEnd: func(i pebble.FlushInfo) {
+				if isNoSpace(i.Err) && e.g.alive() == nil {
+					j.space.noSpace()
+				}
+			},
 			DataCorruption:  func(i pebble.DataCorruptionInfo) { j.backgroundError(e, i.Details) },
 			WriteStallBegin: func(pebble.WriteStallBeginInfo) { e.stalls.Add(1) },
 		},
@@ -131,11 +137,11 @@ func (j *Journal) backgroundError(e *engine, err error) {
 	if err == nil || e.g.alive() != nil || errors.Is(err, pebble.ErrCancelledCompaction) {
 		return
 	}
-	if isNoSpace(err) {
-		j.space.noSpace()
-	}
 	j.warn("journal engine: background work failed", "err", oneLine(err))
 }
+
+// lost tells that the engine can store nothing, and another one has to be opened.
+func (e *engine) lost() bool { return e.standIn || e.g.alive() != nil }
 
 // enter is called before db is used by a reader; where it returns false, the engine is being
 // closed. leave is called after.

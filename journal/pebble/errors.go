@@ -88,7 +88,7 @@ func (e *engine) readError(stream string, seq uint64, what string, err error) er
 	switch {
 	case errors.Is(err, journal.ErrNewerFormat):
 		return err
-	case e.g.alive() != nil:
+	case e.g.alive() != nil, e.standIn:
 		return fmt.Errorf("%s: %w: %w", what, errReopened, oneLine(err))
 	case isDamage(err), errors.Is(err, journal.ErrCorrupt):
 		return &journal.CorruptError{Stream: stream, Seq: seq, What: what, Err: oneLine(err)}

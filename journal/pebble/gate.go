@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -23,7 +24,8 @@ import (
 // engine with a new gate then finds on disk what really got there; the old one can no longer touch it.
 type gate struct {
 	vfs.FS
-	noSpace  func()       // told of each ENOSPC
+	noSpace  func()       // told of each ENOSPC that stops what is stored
+	room     func() bool  // asked whether compactions may go on writing
 	metaSync func()       // told of each sync of a tracked file
 	view     *logView     // what of the logs the engine is shown; nil: all
 	readOnly bool         // refuse changes
@@ -55,8 +57,8 @@ func (f *fingerprint) add(p []byte) {
 	f.size += int64(len(p))
 }
 
-func newGate(fs vfs.FS, noSpace, metaSync func()) *gate {
-	g := &gate{FS: fs, noSpace: noSpace, metaSync: metaSync, died: make(chan struct{}), meta: map[string]*metaFile{}}
+func newGate(fs vfs.FS, noSpace func(), room func() bool, metaSync func()) *gate {
+	g := &gate{FS: fs, noSpace: noSpace, room: room, metaSync: metaSync, died: make(chan struct{}), meta: map[string]*metaFile{}}
 	g.opening.Store(true)
 	return g
 }
@@ -126,10 +128,10 @@ func (g *gate) change(name, what string, do func() error) error {
 	if err == nil {
 		return nil
 	}
-	if isNoSpace(err) {
+	base := g.PathBase(name)
+	if isNoSpace(err) && (isCritical(base) || g.opening.Load()) {
 		g.noSpace()
 	}
-	base := g.PathBase(name)
 	switch {
 	case what == removing:
 		return err // what cannot be removed only takes up space
@@ -149,7 +151,10 @@ func (g *gate) change(name, what string, do func() error) error {
 	return err
 }
 
-func (g *gate) openForWrite(name, what string, open func() (vfs.File, error)) (vfs.File, error) {
+// compactionCategory is what the engine creates the tables of compactions with.
+const compactionCategory = "pebble-compaction"
+
+func (g *gate) openForWrite(name, what string, c vfs.DiskWriteCategory, open func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := g.change(name, what, func() (err error) {
 		f, err = open()
@@ -162,7 +167,7 @@ func (g *gate) openForWrite(name, what string, open func() (vfs.File, error)) (v
 		return hole{}, nil
 	}
 	base := g.PathBase(name)
-	gf := &gateFile{File: f, g: g, name: name, log: isLog(base)}
+	gf := &gateFile{File: f, g: g, name: name, log: isLog(base), compaction: c == compactionCategory}
 	if isTracked(base) {
 		gf.meta = &metaFile{}
 		g.metaMu.Lock()
@@ -174,17 +179,17 @@ func (g *gate) openForWrite(name, what string, open func() (vfs.File, error)) (v
 
 // Create is part of vfs.FS.
 func (g *gate) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.openForWrite(name, "create", func() (vfs.File, error) { return g.FS.Create(name, c) })
+	return g.openForWrite(name, "create", c, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
 // OpenReadWrite is part of vfs.FS.
 func (g *gate) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return g.openForWrite(name, "open", func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
+	return g.openForWrite(name, "open", c, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
 }
 
 // ReuseForWrite is part of vfs.FS.
 func (g *gate) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.openForWrite(to, "reuse", func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
+	return g.openForWrite(to, "reuse", c, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
 }
 
 // Link is part of vfs.FS.
@@ -299,6 +304,26 @@ type gateFile struct {
 	name string
 	log  bool
 	meta *metaFile // nil unless tracked
+
+	compaction bool // written by a compaction
+	unasked    int  // bytes since room was asked
+}
+
+// roomEvery is how many bytes a compaction writes before it is asked again whether there is room.
+const roomEvery = 256 << 10
+
+// checkRoom fails a compaction in time: it needs space before it gives any back, and must
+// not take what the log and the flushes need.
+func (f *gateFile) checkRoom(n int) error {
+	if f.unasked += n; !f.compaction || f.unasked < roomEvery {
+		return nil
+	}
+	f.unasked = 0
+	if f.g.room() {
+		return nil
+	}
+	// As a cancelled one: after any other error the engine would leave these tables alone for half a minute.
+	return fmt.Errorf("no space for it: %w", pebble.ErrCancelledCompaction)
 }
 
 // Write is part of vfs.File.
@@ -311,6 +336,9 @@ func (f *gateFile) Write(p []byte) (int, error) {
 			after = f.meta.written
 			f.g.metaMu.Unlock()
 			after.add(p)
+		}
+		if err := f.checkRoom(len(p)); err != nil {
+			return err
 		}
 		n, err := f.File.Write(p)
 		if err == nil && n < len(p) {

@@ -278,7 +278,7 @@ func (j *Journal) shutdown() error {
 	defer cancel()
 	e := j.engine()
 	err := e.close(ctx)
-	if err == nil && j.refuse() == nil && e.g.alive() == nil {
+	if err == nil && j.refuse() == nil && !e.lost() {
 		err = j.saveMark()
 	}
 	if err != nil {

@@ -116,5 +116,8 @@ func resolve(fs vfs.FS, dir string) (string, error) {
 	if real, err := filepath.EvalSymlinks(abs); err == nil {
 		return real, nil
 	}
-	return abs, nil // not there yet
+	if parent, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil { // not there yet
+		return filepath.Join(parent, filepath.Base(abs)), nil
+	}
+	return abs, nil
 }

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -12,6 +13,13 @@ import (
 var soak = 1
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(holdEnv); dir != "" {
+		if err := holdStore(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv("HOLDFAST_SOAK") == "1" {
 		soak = 20
 	}

@@ -45,7 +45,7 @@ func (j *Journal) maintainLoop() {
 	for {
 		now := time.Now()
 		j.space.look(true)
-		if j.refuse() == nil {
+		if j.refuse() == nil && !j.engine().standIn {
 			if kicked || now.Sub(saved) >= j.opts.MarkEvery-tickEvery/2 && j.durable.Load() != j.marked.commit {
 				saved = now
 				if err := j.saveMark(); err != nil {
@@ -77,7 +77,7 @@ func (j *Journal) saveMark() error {
 	m := mark{gen: j.marked.gen + 1, commit: j.durable.Load(), streams: map[uint32]markedStream{}}
 	e := j.engine()
 	m.files = e.g.metaFiles()
-	if e.g.alive() != nil {
+	if e.lost() {
 		return nil // there will be another engine
 	}
 	for _, st := range j.allStreams() {
@@ -102,28 +102,42 @@ func (j *Journal) saveMark() error {
 type garbage struct {
 	running chan struct{} // closed when the compaction is over
 	cancel  context.CancelFunc
-	left    int64 // bytes of tables after the last compaction
-	high    int   // looks in a row that found too much
+	left    int64     // garbage after the last compaction: what it cannot, or could not, give back
+	ended   time.Time // when that was
+	high    int       // looks in a row that found too much
 }
+
+// After so long, what the last compaction left is tried again.
+const (
+	retryGarbage      = time.Minute
+	retryGarbageShort = 5 * time.Second // where disk space is short
+)
 
 // look starts a compaction if tables hold much more than what is alive, twice in a row.
 func (g *garbage) look(ctx context.Context, j *Journal) {
+	live := j.liveBytes()
+	found := j.tableBytes() - live
 	if g.running != nil {
 		select {
 		case <-g.running:
 			g.stop()
-			g.left = j.tableBytes()
+			g.left, g.ended = max(found, 0), time.Now()
 		default:
 			return
 		}
 	}
-	tables, live := j.tableBytes(), j.liveBytes()
-	// What a compaction left is mostly alive, whatever the count of what is alive says.
-	if tables <= int64(j.opts.MemTableBytes)+2*live || tables < g.left+g.left/2 {
-		g.high = 0
-		return
+	some := int64(j.opts.MemTableBytes) / 2
+	most, retry, looks := some+live/2, retryGarbage, 2
+	if j.space.level.Load() != spaceOK { // every byte counts
+		most, retry, looks = some, retryGarbageShort, 1
 	}
-	if g.high++; g.high < 2 {
+	if time.Since(g.ended) < retry {
+		most = max(most, g.left+some)
+	}
+	if g.high++; found <= most {
+		g.high = 0
+	}
+	if g.high < looks {
 		return
 	}
 	g.high = 0

@@ -179,7 +179,14 @@ func (j *Journal) openStore(m *mark, hasEngine bool) error {
 	j.marked = *m
 	j.mustExist = m.commit > 0
 	if loss == nil {
-		if err := j.openAs(j.opts.ReadOnly, nil, m); !errors.As(err, &loss) {
+		err := j.openAs(j.opts.ReadOnly, nil, m)
+		switch {
+		case err == nil && j.opts.ReadOnly:
+			j.setRefusal(ErrReadOnly)
+		case errors.Is(err, journal.ErrFull):
+			err = j.openFull(m, err)
+		}
+		if !errors.As(err, &loss) {
 			return err
 		}
 	}
@@ -220,9 +227,22 @@ func (j *Journal) openAs(readOnly bool, view *logView, m *mark) error {
 		return errors.Join(err, e.close(context.Background()))
 	}
 	j.eng = e
-	if readOnly {
-		j.setRefusal(ErrReadOnly)
+	return nil
+}
+
+// openFull opens a store for reading only until there is space to open it for writing: the engine
+// has to flush what it finds in the log.
+func (j *Journal) openFull(m *mark, cause error) error {
+	j.space.noSpace()
+	j.space.look(false)
+	if err := j.openAs(false, nil, m); !errors.Is(err, journal.ErrFull) {
+		return err // the ballast was enough
 	}
+	if err := j.openAs(true, nil, m); err != nil {
+		return errors.Join(cause, err)
+	}
+	j.eng.standIn = true
+	j.log.Error("journal: disk full: opened for reading only until there is space", "dir", j.dir, "err", cause)
 	return nil
 }
 

@@ -20,8 +20,8 @@ const (
 
 // Options configure a [Journal]. The zero value is the default; negative values are errors.
 type Options struct {
-	// MemTableBytes is the size of a memtable and of a log file, in bytes. Up to three of each
-	// exist at once. 0 means DefaultMemTableBytes; on a file system of less than 20 times that it is
+	// MemTableBytes is the size of a memtable and of a log file, in bytes. Up to two memtables and four
+	// log files exist at once. 0 means DefaultMemTableBytes; on a file system of less than 20 times that it is
 	// a twentieth of the file system.
 	MemTableBytes int
 	// CacheBytes is the size of the block cache, in bytes. 0 means DefaultCacheBytes.
@@ -35,7 +35,7 @@ type Options struct {
 	// 0 means four times MemTableBytes.
 	ReserveBytes int64
 	// BallastBytes is the size of a file that takes up space until there is none: it is removed when
-	// free space falls under half of ReserveBytes, and comes back later. 0 means MemTableBytes.
+	// free space falls under half of ReserveBytes, and comes back later. 0 means half of MemTableBytes.
 	BallastBytes int64
 
 	// MarkEvery is how often the high-water mark is refreshed while something is being stored. 0
@@ -124,6 +124,6 @@ func (o *Options) fit(total uint64) {
 		o.ReserveBytes = 4 * int64(o.MemTableBytes)
 	}
 	if o.BallastBytes == 0 {
-		o.BallastBytes = int64(o.MemTableBytes)
+		o.BallastBytes = int64(o.MemTableBytes) / 2
 	}
 }

@@ -47,19 +47,24 @@ const (
 	reopenMost  = 2 * time.Second
 )
 
-// reopen replaces an engine whose gate was killed. It is run by the committer and returns true when
+// reopen replaces an engine that can store nothing. It is run by the committer and returns true when
 // there is a new engine, or a refusal because there can be none, and false when the journal is being closed.
 func (j *Journal) reopen(old *engine) bool {
 	why := old.g.alive()
+	if old.standIn {
+		why = journal.ErrFull
+	}
 	barrier := make(chan struct{})
 	j.units <- &unit{barrier: barrier}
 	<-barrier
-	j.log.Error("journal: an I/O error, opening the store again", "dir", j.dir, "err", oneLine(why))
-	if isNoSpace(why) {
-		j.space.noSpace()
-		j.space.look(false)
+	if !old.standIn {
+		j.log.Error("journal: an I/O error, opening the store again", "dir", j.dir, "err", oneLine(why))
+		if isNoSpace(why) {
+			j.space.noSpace()
+			j.space.look(false)
+		}
+		old.g.quiesce()
 	}
-	old.g.quiesce()
 	for wait := reopenFirst; ; wait = min(2*wait, reopenMost) {
 		e, err := j.openEngine(false, nil)
 		if err == nil {

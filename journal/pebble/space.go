@@ -18,9 +18,11 @@ import (
 //	free < reserve        records with bodies are refused
 //	free < reserve/2      the ballast is removed
 //	free < reserve/4      records without bodies and parts are refused too
+//	free < reserve/8      compactions stop
 //
-// Discards, and acquiring and dropping streams, always pass. Where the file system says no in spite of that
-// (a quota, another process that was faster), everything is refused until the ballast could be made again.
+// Discards, and acquiring and dropping streams, always pass. Where a write of the log or a flush fails in spite
+// of that (a quota, another process that was faster), everything is refused until the ballast could be made
+// again.
 type space struct {
 	fs      vfs.FS
 	dir     string
@@ -50,12 +52,18 @@ const (
 	spaceLook = 50 * time.Millisecond
 )
 
-// noSpace is told of each ENOSPC.
+// noSpace is told that a write of the log or a flush has failed.
 func (s *space) noSpace() {
 	if !s.hit.Swap(true) {
 		s.level.Store(spaceOut)
 		s.kick()
 	}
+}
+
+// compactable tells whether a compaction may write.
+func (s *space) compactable() bool {
+	u, err := s.fs.GetDiskUsage(s.dir)
+	return err != nil || u.AvailBytes >= s.reserve/8
 }
 
 // wrote is told of appended bytes, and looks if there were many.
@@ -102,7 +110,7 @@ func (s *space) look(restore bool) {
 			s.ballast = false
 			free += uint64(s.size)
 		}
-	} else if restore && !s.ballast && !s.off && free >= s.reserve+uint64(s.size)+uint64(s.size)/2 {
+	} else if restore && !s.ballast && !s.off && free >= s.ballastFrom() {
 		if err := s.makeBallast(); err == nil {
 			s.ballast = true
 			free -= min(free, uint64(s.size))
@@ -120,6 +128,14 @@ func (s *space) look(restore bool) {
 	if was := s.level.Swap(level); was != level {
 		s.report(was, level, free)
 	}
+}
+
+// ballastFrom is from which free space on the ballast is made.
+func (s *space) ballastFrom() uint64 {
+	if s.hit.Load() { // it is the proof that there is space
+		return s.reserve/2 + uint64(s.size)
+	}
+	return s.reserve + uint64(s.size) + uint64(s.size)/2
 }
 
 func (s *space) report(was, level int32, free uint64) {
