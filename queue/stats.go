@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,7 +208,8 @@ func (c *Core) Stats(now int64) Stats {
 	}
 	for _, r := range c.receivers {
 		if !r.lost {
-			s.CreditOutstanding += r.credit - min(r.credit, r.used)
+			left := r.credit - min(r.credit, r.used)
+			s.CreditOutstanding += min(left, math.MaxInt64-min(s.CreditOutstanding, math.MaxInt64)) // some ask for all there is
 		}
 	}
 	for _, x := range c.senders {
