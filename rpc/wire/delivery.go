@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // Limits of the streams of reliable delivery.
@@ -52,7 +53,11 @@ type Envelope struct {
 
 // AppendEnvelope appends an Envelope frame. Bodies are copied.
 func AppendEnvelope(dst []byte, stream uint32, m *Envelope) []byte {
-	b, at := begin(dst, TypeEnvelope, stream)
+	size := HeaderSize + len(m.ProducerID) + len(m.Incarnation) + 8*binary.MaxVarintLen64
+	for _, body := range m.Bodies {
+		size += binary.MaxVarintLen32 + len(body)
+	}
+	b, at := begin(slices.Grow(dst, size), TypeEnvelope, stream)
 	b = appendString(b, m.ProducerID)
 	b = appendString(b, m.Incarnation)
 	for _, v := range [...]uint64{m.Seq, m.Floor, uint64(m.Part), uint64(m.Parts), uint64(m.Total), uint64(len(m.Bodies))} {
