@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,10 +86,24 @@ func set(cmd *cobra.Command, f *pflag.Flag, where string, values []string) error
 	for _, v := range values {
 		// By its name, so that it counts as changed.
 		if err := cmd.Flags().Set(f.Name, v); err != nil {
-			return fmt.Errorf("%s: %w", where, err)
+			return fmt.Errorf("%s: %w", where, PlainFlag(err))
 		}
 	}
 	return nil
+}
+
+// PlainFlag returns the error of a flag's value in plain words where it is that of a number's parser, and other errors as they are.
+func PlainFlag(err error) error {
+	var bad *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &bad) || !errors.As(err, &number) {
+		return err
+	}
+	fault := "is not a whole number"
+	if errors.Is(number, strconv.ErrRange) {
+		fault = "is out of range"
+	}
+	return fmt.Errorf("invalid argument %q for \"--%s\" flag: %[1]q %[3]s", bad.GetValue(), bad.GetFlag().Name, fault)
 }
 
 // configFile is what the file that --config names says. A nil one says nothing.

@@ -46,6 +46,13 @@ func (b *Buffer) String() string {
 	return b.b.String()
 }
 
+// Len returns how many bytes were written so far.
+func (b *Buffer) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Len()
+}
+
 // Await waits until ok says so of what was written, and returns that.
 func (b *Buffer) Await(t testing.TB, what string, ok func(text string) bool) string {
 	t.Helper()

@@ -141,8 +141,12 @@ func printVerification(a *cli.App, v *broker.Verification) error {
 		word = "damaged"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\t%s\tepoch %d, seqs %d to %d, snapshot at %d, %d records, %d events, %d messages, %d bodies, %s",
-		word, v.Info.Name, v.Info.Epoch, v.Info.Low, v.Info.End, v.Snapshot, v.Records, v.Events, v.Messages, v.Bodies, cli.FormatSize(v.MetaBytes+v.BodyBytes))
+	seqs := fmt.Sprintf("seqs %d to %d", v.Info.Low, v.Info.End)
+	if v.Info.Low > v.Info.End {
+		seqs = fmt.Sprintf("no seqs up to %d", v.Info.End)
+	}
+	fmt.Fprintf(&b, "%s\t%s\tepoch %d, %s, snapshot at %d, %d records, %d events, %d messages, %d bodies, %s",
+		word, v.Info.Name, v.Info.Epoch, seqs, v.Snapshot, v.Records, v.Events, v.Messages, v.Bodies, cli.FormatSize(v.MetaBytes+v.BodyBytes))
 	if v.Info.Dropped {
 		b.WriteString(", dropped")
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type Load struct {
 	stopSending        context.CancelFunc
 	stopReceiving      context.CancelFunc
 	sending, receiving chan struct{} // closed when the contexts end
+	draining           atomic.Bool   // work takes no time any more, and does not fail
 }
 
 // NewLoad returns a load that does nothing yet.
@@ -165,6 +167,9 @@ func (d *dice) roll() (percent int, work time.Duration) {
 
 // work takes some time, but not longer than ctx.
 func work(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -178,6 +183,9 @@ func (l *Load) consume(ctx context.Context, q *holdfast.Queue, o Receiver) error
 	return q.Consume(ctx, func(ctx context.Context, d *holdfast.Delivery) error {
 		l.h.Delivered(o.From, d)
 		percent, took := dice.roll()
+		if l.draining.Load() {
+			return nil
+		}
 		work(ctx, took)
 		switch {
 		case percent < o.Fail:
@@ -213,6 +221,9 @@ func (l *Load) pull(ctx context.Context, q *holdfast.Queue, o Receiver) error {
 		}
 		for _, d := range ds {
 			percent, took := dice.roll()
+			if l.draining.Load() {
+				percent, took = 100, 0
+			}
 			work(ctx, took)
 			end, cancel := context.WithTimeout(context.Background(), clitest.Patience)
 			switch {
@@ -233,9 +244,10 @@ func (l *Load) pull(ctx context.Context, q *holdfast.Queue, o Receiver) error {
 	}
 }
 
-// StopSending ends the senders, and returns when all outcomes are known.
+// StopSending ends the senders, and returns when all outcomes are known. Receivers hurry from then on.
 func (l *Load) StopSending() {
 	l.stopSending()
+	l.draining.Store(true)
 	l.senders.Wait()
 }
 

@@ -43,8 +43,8 @@ func (f *configFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&f.dedup, "dedup-window", "how long the dedup id of a message is remembered")
 }
 
-// apply changes what was given.
-func (f *configFlags) apply(cfg *queue.Config, fs *pflag.FlagSet) {
+// apply changes what was given, and tells whether that was anything.
+func (f *configFlags) apply(cfg *queue.Config, fs *pflag.FlagSet) (given bool) {
 	for name, set := range map[string]func(){
 		"visibility":     func() { cfg.VisibilityTimeout = time.Duration(f.visibility) },
 		"max-deliveries": func() { cfg.MaxDeliveries = f.maxDeliveries },
@@ -65,8 +65,10 @@ func (f *configFlags) apply(cfg *queue.Config, fs *pflag.FlagSet) {
 	} {
 		if fs.Changed(name) {
 			set()
+			given = true
 		}
 	}
+	return given
 }
 
 func (g *group) create() *cobra.Command {
@@ -103,6 +105,9 @@ func (g *group) update() *cobra.Command {
 		Long: "Change the configuration of queues while they are in use. What no flag names stays as it is.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !f.apply(new(queue.Config), cmd.Flags()) {
+				return cli.Usagef("there is nothing to change: no flag says what")
+			}
 			return g.run(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
 				for _, name := range args {
 					info, err := ad.Describe(ctx, name)

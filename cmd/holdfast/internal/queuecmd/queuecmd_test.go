@@ -60,11 +60,12 @@ func TestConfiguration(t *testing.T) {
 	run("create", "q").WantErr(t, 1, "queue exists with another configuration")
 	run("create", "bad", "--visibility", "1ms", "--overflow", "block", "--max-deliveries", "-1").WantErr(t, 2, "visibility_timeout is 1ms (limit: 1s to 12h0m0s)").WantErr(t, 2, "max_deliveries is -1")
 	run("create", "bad", "--overflow", "explode").WantErr(t, 2, `"explode" is none of block, reject, drop-oldest`)
+	run("update", "q").WantErr(t, 2, "there is nothing to change")
 	run("update", "q", "--visibility", "13h").WantErr(t, 2, "visibility_timeout is 13h")
 	run("update", "dead", "--dead-letter", "dead").WantErr(t, 1, "leads back")
 	run("describe", "none").WantErr(t, 1, "no such queue")
 	run("create", "bad name").WantErr(t, 2, "queue name has ' ' at byte 3")
-	run("create").WantErr(t, 2, "requires at least 1 arg")
+	run("create").WantErr(t, 2, "queue create takes QUEUE..., and got 0 arguments")
 	check()
 }
 

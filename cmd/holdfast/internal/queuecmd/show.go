@@ -26,7 +26,10 @@ func (g *group) list() *cobra.Command {
 	var form *cli.Choice
 	cmd := &cobra.Command{
 		Use: "list", Short: "List all queues", Args: cobra.NoArgs,
-		Long: "List all queues. With --output json each is an object on a line of its own.",
+		Long: `List all queues. With --output json each is an object on a line of its own.
+
+READY includes messages that wait for one before them with the same ordering key, DELAYED those that wait to be tried again;
+"queue describe" tells them apart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.run(cmd.Context(), nil, func(ctx context.Context, ad holdfast.Admin) error {
 				all, err := g.listAll(ctx, ad)
@@ -144,7 +147,11 @@ func (g *group) describeTable(q *holdfast.QueueInfo) error {
 	}
 	for _, o := range []cli.Object{configObject(&q.Config), messagesObject(&q.Stats), countersObject(&q.Stats), presentObject(&q.Stats)} {
 		for _, p := range o {
-			rows = append(rows, []string{spaced(p.Name), fmt.Sprint(p.Value)})
+			value := fmt.Sprint(p.Value)
+			if value == "" {
+				value = "-" // an empty cell would end the column for the rows below it
+			}
+			rows = append(rows, []string{spaced(p.Name), value})
 		}
 		rows = append(rows, []string{"", ""})
 	}

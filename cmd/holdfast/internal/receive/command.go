@@ -78,6 +78,9 @@ func (f *flags) check(a *cli.App, name string) error {
 	if f.workers < 1 || f.workers > 10_000 {
 		errs = append(errs, fmt.Errorf("--workers is %d, want 1 to 10000", f.workers))
 	}
+	if f.exec == "" && a.Source("workers") == cli.FromFlag {
+		errs = append(errs, errors.New("--workers goes with --exec: it says how many commands run at the same time"))
+	}
 	if f.noAck && f.exec != "" {
 		errs = append(errs, errors.New("--no-ack and --exec exclude each other: the command's exit code decides"))
 	}

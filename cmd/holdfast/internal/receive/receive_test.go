@@ -75,10 +75,11 @@ func TestCountAndWait(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"receive"}, "accepts 1 arg"},
+		{[]string{"receive"}, "receive takes QUEUE, and got 0 arguments"},
 		{[]string{"receive", "a b"}, "queue name has ' '"},
 		{[]string{"receive", "q", "--count", "-1"}, "--count is -1"},
 		{[]string{"receive", "q", "--workers", "0"}, "--workers is 0"},
+		{[]string{"receive", "q", "--workers", "2"}, "--workers goes with --exec"},
 		{[]string{"receive", "q", "--output", "xml"}, `"xml" is none of body, raw, json`},
 		{[]string{"receive", "q", "--no-ack", "--exec", "true"}, "exclude each other"},
 		{[]string{"receive", "q", "--no-ack", "--output", "raw"}, "no place"},

@@ -4,8 +4,10 @@ package root
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -116,14 +118,36 @@ Data goes to standard output, everything else to standard error. Exit codes: 0 d
 		},
 	}
 	cmd.SetVersionTemplate("holdfast {{.Version}}\n")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(cli.PlainFlag(err)) })
 	fs := cmd.PersistentFlags()
 	fs.StringVar(&config, "config", "", "`file` with values of flags")
 	fs.StringVar(&level, "log-level", "", "least important log messages that are shown: debug, info, warn, error (default: info for serve, else error)")
 	fs.Var(&format, "log-format", "form of log messages")
 	cmd.AddCommand(serve.Command(a), send.Command(a), receive.Command(a), settle.Ack(a), settle.Nack(a), settle.Extend(a),
 		queuecmd.Command(a), journalcmd.Command(a), demo.Command(a), versionCommand(a))
+	nameArguments(cmd)
 	return cmd
+}
+
+// nameArguments makes a command that was called with too few or too many arguments say which it takes.
+func nameArguments(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		nameArguments(sub)
+	}
+	check := cmd.Args
+	if check == nil || cmd.HasSubCommands() { // what a command with others below it gets is the name of one that is not there
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if check(cmd, args) == nil {
+			return nil
+		}
+		_, takes, some := strings.Cut(strings.TrimSuffix(cmd.Use, " [flags]"), " ")
+		if !some {
+			takes = "no arguments"
+		}
+		return fmt.Errorf("%s takes %s, and got %d arguments", strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" "), takes, len(args))
+	}
 }
 
 // defaultLevel is how much a command logs unless it is told. Commands other than the broker tell what concerns their user themselves.

@@ -62,9 +62,10 @@ func (j *job) begin(ctx context.Context) error {
 	o := holdfast.SenderOptions{
 		ProducerID: j.f.producer, Strict: true, NoWait: j.f.noWait, Logger: j.a.Log,
 		OnWait: func(waits bool, reason string) {
-			if waits {
+			switch {
+			case waits:
 				j.a.Say("queue %s: waiting to send: %s", j.queue, reason)
-			} else {
+			case ctx.Err() == nil: // else the wait has ended because it was given up
 				j.a.Say("queue %s: sending goes on", j.queue)
 			}
 		},
@@ -252,22 +253,22 @@ func (j *job) report(ctx context.Context, inErr, outErr error, unknown uint64) e
 		}
 		return nil
 	}
-	last := j.base + stored
+	last := j.base + stored // shown without commas: it may be given to another command
 	switch {
 	case last == 0:
 		j.a.Say("queue %s: nothing is stored", j.queue)
 	default:
-		j.a.Say("queue %s: stored: %s 1 to %s", j.queue, j.in.unit, cli.FormatCount(last))
+		j.a.Say("queue %s: stored: %s 1 to %d", j.queue, j.in.unit, last)
 	}
 	switch {
 	case unknown > 0:
-		j.a.Say("queue %s: unknown: %s %s to %s may be stored or not", j.queue, j.in.unit, cli.FormatCount(last+1), cli.FormatCount(j.base+added))
+		j.a.Say("queue %s: unknown: %s %d to %d may be stored or not", j.queue, j.in.unit, last+1, j.base+added)
 		fallthrough
 	case stored < added || inErr != nil || outErr != nil || !j.f.repeat:
 		if j.f.producer != "" {
 			j.a.Say("queue %s: to go on, run the same command with the same input again", j.queue)
 		} else {
-			j.a.Say("queue %s: to go on, send again from %s %s on", j.queue, j.in.unit, cli.FormatCount(last+1))
+			j.a.Say("queue %s: to go on, send again from %s %d on", j.queue, j.in.unit, last+1)
 		}
 	}
 	var errs []error

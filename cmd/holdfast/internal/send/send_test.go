@@ -114,7 +114,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"send"}, "requires at least 1 arg"},
+		{[]string{"send"}, "send takes QUEUE [BODY...], and got 0 arguments"},
 		{[]string{"send", "bad/name", "x"}, "queue name has '/' at byte 3 (limit: 1 to 80 of [A-Za-z0-9_.-])"},
 		{[]string{"send", strings.Repeat("n", 81), "x"}, "queue name has 81 bytes"},
 		{[]string{"send", "", "x"}, "queue name is empty"},

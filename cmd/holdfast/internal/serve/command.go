@@ -75,7 +75,7 @@ On the --http address: /healthz (the process lives), /readyz (all queues are rec
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`file` with the broker's certificate chain, PEM")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`file` with the key of the certificate, PEM")
 	fs.StringVar(&f.tlsClientCA, "tls-client-ca", "", "`file` with the CAs that sign clients' certificates, PEM")
-	fs.StringVar(&f.policy, "token-file", "", "`file` that says which tokens and certificates may do what with which queues; see docs/security.md")
+	fs.StringVar(&f.policy, "token-file", "", "`file` that says which tokens and certificates may do what with which queues; docs/protocol.md describes it")
 	fs.BoolVar(&f.insecure, "insecure", false, "allow clients of other machines without TLS or without a token file")
 	return cmd
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -34,6 +35,9 @@ type process struct {
 	server  *rpc.Server
 	certs   *certificates
 
+	tls    *tls.Config
+	policy *access.Policy
+
 	failed chan error // the first listener that broke
 	wg     sync.WaitGroup
 }
@@ -46,6 +50,9 @@ func run(ctx context.Context, a *cli.App, f *flags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	syncs := metrics.NewSyncs()
+	if err := p.check(); err != nil {
+		return err
+	}
 	web, err := p.health(ctx, syncs)
 	if err == nil {
 		err = p.open(ctx, syncs)
@@ -74,6 +81,21 @@ func run(ctx context.Context, a *cli.App, f *flags) error {
 	}
 	a.Log.Info("broker stopped")
 	return nil
+}
+
+// check finds what is wrong with the flags and the files that they name, before anything is opened.
+func (p *process) check() (err error) {
+	if len(p.f.listen) == 0 {
+		return cli.Usagef("--listen names no address")
+	}
+	if _, err := journals.Parse(p.f.journal); err != nil {
+		return cli.Usage(err)
+	}
+	if p.tls, p.certs, err = p.f.tlsConfig(); err != nil {
+		return err
+	}
+	p.policy, err = p.f.loadPolicy()
+	return err
 }
 
 // health begins to answer on the HTTP address, before anything that could take long.
@@ -108,15 +130,6 @@ func (p *process) fail(err error) {
 
 // open opens the journal, the broker on it, and the front door.
 func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
-	tlsConfig, certs, err := p.f.tlsConfig()
-	if err != nil {
-		return err
-	}
-	p.certs = certs
-	policy, err := p.f.loadPolicy()
-	if err != nil {
-		return err
-	}
 	listeners, err := p.listen(ctx)
 	if err != nil {
 		return err
@@ -146,7 +159,7 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 		return err
 	}
 	p.server, err = rpc.NewServer(p.broker, rpc.Options{
-		TLS: tlsConfig, Policy: policy, Insecure: p.f.insecure, Advertise: p.f.advertise, Version: p.a.Version,
+		TLS: p.tls, Policy: p.policy, Insecure: p.f.insecure, Advertise: p.f.advertise, Version: p.a.Version,
 		MaxFrameBytes: limits.WithDefaults().MaxFrameBytes, Logger: p.a.Log,
 	})
 	if err != nil {
@@ -154,7 +167,7 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 	}
 	p.state.set("", p.broker, p.server)
 	for _, l := range listeners {
-		p.a.Log.Info("listening", "address", address(l), "tls", tlsConfig != nil, "journal", p.f.journal)
+		p.a.Log.Info("listening", "address", address(l), "tls", p.tls != nil, "journal", p.f.journal)
 		p.wg.Go(func() {
 			if err := p.server.Serve(l); !errors.Is(err, holdfast.ErrClosed) {
 				p.fail(err)
@@ -168,9 +181,6 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 // listen opens the listeners before the journal: if the address is taken, the journal is most likely in use too, and this is
 // the clearer message. Clients that connect are answered once the broker is open.
 func (p *process) listen(ctx context.Context) (all []net.Listener, err error) {
-	if len(p.f.listen) == 0 {
-		return nil, cli.Usagef("--listen names no address")
-	}
 	for _, text := range p.f.listen {
 		l, err := rpc.Listen(ctx, text)
 		if err != nil {

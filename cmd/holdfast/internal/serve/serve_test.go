@@ -150,7 +150,7 @@ func TestStartRefuses(t *testing.T) {
 		{2, []string{"--journal", "oracle:x"}, `"oracle:x" is not the URL of a journal`},
 		{2, []string{"--journal", "pebble:" + dir + "/d?memtabel=1MiB"}, `unknown option "memtabel"`},
 		{2, []string{"--max-body", "much"}, "is not a size"},
-		{2, []string{"extra"}, "unknown command"},
+		{2, []string{"extra"}, "serve takes no arguments, and got 1 arguments"},
 		{2, []string{"--tls-cert", "x"}, "--tls-cert and --tls-key go together"},
 		{2, []string{"--tls-client-ca", "x"}, "--tls-client-ca needs"},
 		{1, []string{"--listen", addr}, "address already in use"},
