@@ -44,7 +44,7 @@ type SenderOptions struct {
 	// NoWait asks for queue.ErrFull instead of waiting when the queue is full.
 	NoWait bool
 	// OnWait, if not nil, is told when the sender has waited for a second, because the queue is full or the broker
-	// cannot be reached, and when it goes on. It is called by the sender's own goroutine and must return soon.
+	// cannot be reached, and when that is over: because it goes on, or because nothing is left to send. It is called by the sender's own goroutine and must return soon.
 	OnWait func(waits bool, reason string)
 	// Logger gets the sender's log. Default slog.Default().
 	Logger *slog.Logger
