@@ -43,12 +43,14 @@ func TestLayer(t *testing.T) {
 	})
 }
 
-// TestDriver proves design §3: the binary is the only importer of every driver.
+// TestDriver proves design §3: who imports the core carries no driver.
 func TestDriver(t *testing.T) {
 	driver := Root + "/journal/pebble"
 	runBites(t, []bite{
 		{"binary", "cmd/holdfast/x.go", imports("main", driver), nil},
 		{"benchmarks", "bench/peers/x.go", "// Package peers compares.\n" + imports("peers", driver), nil},
+		{"example with a module of its own", "examples/shop/x.go", "// Command shop is one.\n" + imports("main", driver), nil},
+		{"example of the core", "examples/x.go", "// Command x is one.\n" + imports("main", driver), []string{"driver: imports the journal driver"}},
 		{"own parts", "journal/pebble/x.go", imports("pebble", driver+"/keys"), nil},
 		{"broker", "broker/x.go", imports("broker", driver), []string{"driver: imports the journal driver journal/pebble"}},
 		{"tests of the core", "broker/x_test.go", imports("broker", driver), []string{"driver: imports the journal driver"}},

@@ -79,6 +79,7 @@ func repository() fstest.MapFS {
 		"rpc/doc.go":                     "// Package rpc answers.\npackage rpc\n",
 		"cmd/holdfast/go.mod":            "module " + Root + "/cmd/holdfast\n\nrequire " + Root + " v0.0.0\n",
 		"cmd/holdfast/main.go":           "// Command holdfast runs.\npackage main\n",
+		"examples/shop/go.mod":           "module " + Root + "/examples/shop\n",
 		"journal/pebble/go.mod":          "module " + Root + "/journal/pebble\n",
 		"journal/pebble/doc.go":          "// Package pebble stores in files.\npackage pebble\n",
 		"tools/lint/go.mod":              "module " + Root + "/tools/lint\n\nrequire github.com/jackc/pgx/v5 v5.0.0\n",
