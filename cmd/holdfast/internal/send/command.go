@@ -54,7 +54,8 @@ resume. It exits with 3 if the outcome of a message is unknown.
 
 --producer-id makes it possible to run the same command with the same input again after whatever end: what is stored already is
 left out. The broker remembers an id for a day after its last message. Input that begins with another message counts as other
-input, and is sent from its beginning.`,
+input, and is sent from its beginning; input that begins with the same one counts as the same, so give other input, such as the
+next file with the same heading, an id of its own.`,
 		Example: `  holdfast send orders '{"item":1}'
   holdfast send orders --lines <orders.jsonl
   find . -type f | holdfast send backup --files --producer-id backup-1
