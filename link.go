@@ -48,7 +48,8 @@ type SenderOpened struct {
 
 // SendCredit is how much a sender may have sent in all: the producer seq (for a sender without a producer: its
 // own count of messages) and the bytes of frames, both counted from the opening of this sender's
-// stream. Both only grow.
+// stream. Both only grow. A message whose frame is larger than the bytes that are left may go alone, when nothing else is
+// unanswered.
 type SendCredit struct {
 	Messages uint64
 	Bytes    uint64

@@ -36,7 +36,11 @@ func (st *senderStream) fits(f *frame) int {
 	n := int(min(st.credits.Messages-min(st.credits.Messages, f.first-1), uint64(f.count)))
 	room := min(st.credits.Bytes-min(st.credits.Bytes, st.bytes), uint64(st.maxFrame))
 	if uint64(len(f.buf)) > room {
-		n = min(n, f.fitting(int(room)))
+		k := f.fitting(int(room))
+		if k == 0 && st.unanswered == 0 && f.fitting(st.maxFrame) > 0 {
+			k = 1 // larger than the credit by itself: it goes alone
+		}
+		n = min(n, k)
 	}
 	return n
 }

@@ -13,7 +13,9 @@ import (
 const (
 	// windowMessages is how many messages a sender may have unanswered.
 	windowMessages = 1 << 16
-	// windowBytes is how far the window of a sender grows, in bytes of frames. It begins with one largest frame.
+	// firstWindow is the window that a sender begins with, in bytes of frames, and windowBytes how far it grows. A frame that is
+	// larger than the window may go alone.
+	firstWindow = 32 << 10
 	windowBytes = 8 << 20
 	// maxSeq is the largest producer seq.
 	maxSeq = 1<<53 - 1
@@ -30,6 +32,7 @@ type sender struct {
 	usedBytes uint64
 	// What it was given, written by the actor.
 	creditMessages, creditBytes atomic.Uint64
+	answeredBytes               atomic.Uint64 // answered, as the sender was told
 
 	// Belongs to the actor.
 	producer queue.Producer // zero for a sender without one
@@ -53,7 +56,7 @@ func (b *Broker) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 	if err != nil {
 		return nil, opened, fmt.Errorf("open sender: %w", err)
 	}
-	s := &sender{o: o, ev: ev, window: uint64(b.o.Limits.MaxFrameBytes) + frameOverhead}
+	s := &sender{o: o, ev: ev, window: firstWindow}
 	if b.granted.Add(int64(s.window)) > b.o.SendBudget {
 		b.granted.Add(-int64(s.window))
 		return nil, opened, fmt.Errorf("open sender to queue %q: %w: senders hold all of the %d bytes that the broker has for unanswered messages",
@@ -150,7 +153,9 @@ func (s *sender) charge(first uint64, count, size int) error {
 	if first == 0 || first > maxSeq {
 		return &message.FieldError{Field: "producer seq", Fault: fmt.Sprintf("is %d", first), Limit: "1 to 2^53-1"}
 	}
-	if s.usedBytes+uint64(size) > s.creditBytes.Load() {
+	// What the sender was told is answered, so that it does not wait for more, is never less than what it knows.
+	alone := s.usedBytes == s.answeredBytes.Load()
+	if s.usedBytes+uint64(size) > s.creditBytes.Load() && !alone {
 		return &message.FieldError{Field: "credit", Fault: fmt.Sprintf("in bytes is exceeded by %d", s.usedBytes+uint64(size)-s.creditBytes.Load()),
 			Limit: fmt.Sprintf("%d bytes", s.creditBytes.Load())}
 	}
@@ -223,6 +228,7 @@ func (s *sender) grant(seq uint64) holdfast.SendCredit {
 	}
 	s.creditMessages.Store(c.Messages)
 	s.creditBytes.Store(c.Bytes)
+	s.answeredBytes.Store(s.answered)
 	return c
 }
 
