@@ -76,7 +76,7 @@ func TestAgainstModel(t *testing.T) {
 		})
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			lo := point.Draw(t, "lo")
-			hi := lo + rapid.SampledFrom([]uint64{0, 1, 1, 2, 64, 300, 1 << 16}).Draw(t, "len")
+			hi := lo + rapid.SampledFrom([]uint64{0, 1, 1, 2, 64, 300, 2000}).Draw(t, "len")
 			switch rapid.IntRange(0, 5).Draw(t, "op") {
 			case 0, 1:
 				want := uint64(0)
@@ -183,6 +183,36 @@ func TestNextCommonRun(t *testing.T) {
 			}
 			from = ghi
 		}
+	}
+}
+
+// A page that is full is a single run again, whatever it was.
+func TestFullPage(t *testing.T) {
+	var s Set
+	for x := uint64(0); x < 3*pageSize; x += 3 {
+		s.Add(x)
+	}
+	if s.pages[1].bits == nil {
+		t.Fatal("a page with every third seq is no bitmap")
+	}
+	other := s.Frozen()
+	if other.AddRange(0, 10); s.Contains(1) || s.Len() != pageSize {
+		t.Error("a change of what was made of a frozen set changes that")
+	}
+	if n := s.AddRange(100, 3*pageSize); n != 3*pageSize-100-(pageSize-34) {
+		t.Errorf("added %d", n)
+	}
+	if p := &s.pages[1]; !p.single() || p.n != pageSize {
+		t.Errorf("page of %d members: %+v", p.n, p)
+	}
+	if !s.Remove(2*pageSize-1) || s.Remove(2*pageSize-1) || s.Contains(2*pageSize-1) {
+		t.Error("removed not at all, or twice")
+	}
+	if x, ok := s.Next(2*pageSize - 1); !ok || x != 2*pageSize {
+		t.Errorf("next %d", x)
+	}
+	if s.Clear(); s.Len() != 0 || s.Any(0, 1<<63) {
+		t.Error("not cleared")
 	}
 }
 
