@@ -18,7 +18,8 @@ type admin struct{ b *Broker }
 // Admin implements holdfast.Link.
 func (b *Broker) Admin() holdfast.Admin { return admin{b} }
 
-// ask runs f on the queue's actor, and returns once everything decided by then is stored.
+// ask runs f on the queue's actor, and returns once everything decided by then is stored. If it returns an error, what f
+// writes must not be read: when ctx has ended, f may still be to run.
 func (o *owner) ask(ctx context.Context, what string, f func(a *turn)) error {
 	done := make(chan error, 1)
 	err := o.tell(ctx, &cmdFunc{
@@ -58,7 +59,10 @@ func (o *owner) command(ctx context.Context, what string, f func(a *turn, t queu
 			}
 		}))
 	})
-	if err == nil && r.Err != nil {
+	if err != nil {
+		return queue.Reply{}, err // not r: see ask
+	}
+	if r.Err != nil {
 		err = fmt.Errorf("%s queue %q: %w", what, o.name, r.Err)
 	}
 	return r, err
@@ -175,12 +179,17 @@ func (ad admin) info(ctx context.Context, name string) holdfast.QueueInfo {
 }
 
 func (o *owner) describe(ctx context.Context, info *holdfast.QueueInfo) error {
-	return o.ask(ctx, "describe", func(a *turn) {
-		*info = holdfast.QueueInfo{
+	var got holdfast.QueueInfo // not *info: see ask
+	err := o.ask(ctx, "describe", func(a *turn) {
+		got = holdfast.QueueInfo{
 			Name: o.name, StreamUID: o.info.UID, Owner: o.b.o.Name, Epoch: o.info.Epoch, Ready: true,
 			Config: o.core.Config(), Stats: o.core.Stats(a.Now()), Paused: o.core.Paused(),
 		}
 	})
+	if err == nil {
+		*info = got
+	}
+	return err
 }
 
 func (ad admin) Describe(ctx context.Context, name string) (holdfast.QueueInfo, error) {
