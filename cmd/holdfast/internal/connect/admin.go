@@ -35,6 +35,15 @@ func again[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// read is again for a call that changes nothing: when its context ended there is nothing that could be unknown.
+func read[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	v, err := again(ctx, f)
+	if ctx.Err() != nil && errors.Is(err, holdfast.ErrUnknown) {
+		err = context.Cause(ctx)
+	}
+	return v, err
+}
+
 func againErr(ctx context.Context, f func() error) error {
 	_, err := again(ctx, func() (struct{}, error) { return struct{}{}, f() })
 	return err
@@ -47,12 +56,12 @@ func (p patient) Create(ctx context.Context, name string, cfg queue.Config) erro
 
 // List implements holdfast.Admin.
 func (p patient) List(ctx context.Context) ([]holdfast.QueueInfo, error) {
-	return again(ctx, func() ([]holdfast.QueueInfo, error) { return p.Admin.List(ctx) })
+	return read(ctx, func() ([]holdfast.QueueInfo, error) { return p.Admin.List(ctx) })
 }
 
 // Describe implements holdfast.Admin.
 func (p patient) Describe(ctx context.Context, name string) (holdfast.QueueInfo, error) {
-	return again(ctx, func() (holdfast.QueueInfo, error) { return p.Admin.Describe(ctx, name) })
+	return read(ctx, func() (holdfast.QueueInfo, error) { return p.Admin.Describe(ctx, name) })
 }
 
 // Configure implements holdfast.Admin.
@@ -77,7 +86,7 @@ func (p patient) Delete(ctx context.Context, name string) error {
 
 // Peek implements holdfast.Admin.
 func (p patient) Peek(ctx context.Context, name string, o holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
-	return again(ctx, func() ([]holdfast.PeekedMessage, error) { return p.Admin.Peek(ctx, name, o) })
+	return read(ctx, func() ([]holdfast.PeekedMessage, error) { return p.Admin.Peek(ctx, name, o) })
 }
 
 // Redrive implements holdfast.Admin.
