@@ -77,8 +77,9 @@ func (r *Receiver) Receive(ctx context.Context, limit int) ([]*Delivery, error) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.demand += limit
-	defer func() { c.demand -= limit }()
+	demand := limit // what of it has not come
+	c.demand += demand
+	defer func() { c.demand -= demand }()
 	for {
 		for c.waiting.n == 0 || c.stream == nil {
 			switch {
@@ -102,11 +103,15 @@ func (r *Receiver) Receive(ctx context.Context, limit int) ([]*Delivery, error) 
 		var out []*Delivery
 		for len(out) < limit && c.waiting.n > 0 {
 			p := c.waiting.take(min(limit-len(out), c.waiting.n))
+			// Before the lock is given away: what has come is not to be asked for once more.
+			got := min(p.to-p.from, demand)
+			c.demand, demand = c.demand-got, demand-got
 			out = c.begin(ctx, out, p)
 		}
 		if len(out) > 0 {
 			return out, nil
 		}
+		c.demand, demand = c.demand+limit-demand, limit
 	}
 }
 
