@@ -54,6 +54,8 @@ const (
 	// maxQueued is how much may wait to be written on the connection before envelopes wait for their turn. It is below
 	// what holds up reading, so that acknowledgements come in.
 	maxQueued = 512 << 10
+	// largeEnvelope is the size of bodies from which an envelope has memory of its own on its way out.
+	largeEnvelope = 4 << 10
 	// patience is how long they wait while nothing is written.
 	patience = 2 * time.Second
 )
@@ -91,8 +93,7 @@ func (l *ConsumerLink) Deliver(d delivery.Delivery[[]byte]) error {
 	}
 	if err == nil && st != nil {
 		if err = st.room(); err == nil {
-			t := st.cn.t
-			t.End(wire.AppendEnvelope(t.Begin(), st.id, &m))
+			st.send(&m)
 		}
 	}
 	if err != nil {
@@ -255,8 +256,7 @@ func (l *ConsumerLink) open(ctx context.Context) {
 	default:
 		l.stream = st
 		for i := range early {
-			t := st.cn.t
-			t.End(wire.AppendEnvelope(t.Begin(), st.id, &early[i]))
+			st.send(&early[i])
 		}
 	}
 }
@@ -315,6 +315,21 @@ func (st *deliveryStream) room() error {
 		}
 	}
 	return nil
+}
+
+// send queues an envelope. A large one is written from where it is encoded, instead of in a row with what waits.
+func (st *deliveryStream) send(m *wire.Envelope) {
+	size := 0
+	for _, b := range m.Bodies {
+		size += len(b)
+	}
+	t := st.cn.t
+	if size < largeEnvelope {
+		t.End(wire.AppendEnvelope(t.Begin(), st.id, m))
+		return
+	}
+	frame := wire.AppendEnvelope(nil, st.id, m)
+	t.EndBulk(t.Begin(), [][]byte{frame}, 0, 0, 0)
 }
 
 func (st *deliveryStream) broken(err error) {

@@ -13,12 +13,12 @@ import (
 )
 
 // receive is the warehouse: it handles orders until ctx ends, and writes each into the ledger.
-func receive(ctx context.Context, address, ledger string, work time.Duration) error {
+func receive(ctx context.Context, address, ledger string, work time.Duration) (err error) {
 	out, err := os.OpenFile(ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	defer out.Close()
+	defer func() { err = errors.Join(err, out.Close()) }()
 	consumer, err := delivery.NewConsumerController(delivery.ConsumerOptions[Order]{InOrder: true}, func(ctx context.Context, o Order) error {
 		pause := time.NewTimer(work)
 		defer pause.Stop()
