@@ -45,7 +45,8 @@ func New(in io.Reader, out, err io.Writer) *App {
 
 // Say writes a remark to standard error, one line.
 func (a *App) Say(format string, args ...any) {
-	fmt.Fprintf(a.Err, "holdfast: "+format+"\n", args...)
+	// If nobody reads it, there is nobody to tell.
+	_, _ = fmt.Fprintf(a.Err, "holdfast: "+format+"\n", args...)
 }
 
 // Watch makes the first SIGINT or SIGTERM end the returned context, with ErrInterrupted as its cause, and the second

@@ -112,7 +112,9 @@ func TestConsoleStatus(t *testing.T) {
 	c := cli.NewConsole(&w, true)
 	stop := c.Progress(func() string { return "half done" })
 	w.await(t, "half done")
-	fmt.Fprintln(c, "a remark")
+	if _, err := fmt.Fprintln(c, "a remark"); err != nil {
+		t.Fatal(err)
+	}
 	stop()
 	stop()
 	got := w.String()

@@ -200,7 +200,7 @@ func (r Result) WantErr(t testing.TB, code int, text string) Result {
 // Dir returns a folder for a test whose path is short enough for Unix sockets in it.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hf")
+	dir, err := os.MkdirTemp("", "hf") //nolint:usetesting // the path of t.TempDir is too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ var (
 func Binary(t testing.TB) string {
 	t.Helper()
 	buildOnce.Do(func() {
-		dir, err := os.MkdirTemp("", "hfbin")
+		dir, err := os.MkdirTemp("", "hfbin") //nolint:usetesting // it outlives the test: others use it too
 		if err != nil {
 			buildErr = err
 			return

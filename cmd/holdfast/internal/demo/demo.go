@@ -83,7 +83,8 @@ type story struct {
 
 // tell writes a line of the story.
 func (s *story) tell(format string, args ...any) {
-	fmt.Fprintf(s.a.Out, "%5.1fs  %s\n", time.Since(s.began).Seconds()/s.o.Second.Seconds(), fmt.Sprintf(format, args...))
+	// Whoever does not listen misses the story and nothing else.
+	_, _ = fmt.Fprintf(s.a.Out, "%5.1fs  %s\n", time.Since(s.began).Seconds()/s.o.Second.Seconds(), fmt.Sprintf(format, args...))
 }
 
 // Run tells the story.
@@ -97,7 +98,7 @@ func Run(ctx context.Context, a *cli.App, o Options) (err error) {
 		return fmt.Errorf("make the broker's log: %w", err)
 	}
 	defer func() {
-		s.log.Close()
+		err = errors.Join(err, s.log.Close())
 		switch {
 		case err != nil && !errors.Is(err, cli.ErrInterrupted):
 			a.Say("the broker's data and log are in %s", dir)

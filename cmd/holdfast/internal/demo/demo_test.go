@@ -64,7 +64,7 @@ func TestInterrupted(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- demo.Run(ctx, a, demo.Options{Rate: 100, Second: time.Second, Binary: bin})
-		fmt.Fprintln(&out, "acknowledged") // or not: the error says why
+		_, _ = out.Write([]byte("acknowledged")) // or not: the error says why
 	}()
 	out.AwaitText(t, "acknowledged")
 	cancel(cli.ErrInterrupted)

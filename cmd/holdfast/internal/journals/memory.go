@@ -10,7 +10,7 @@ import (
 
 func openMemory(_ context.Context, u *URL, _ Options) (journal.Journal, error) {
 	if u.Place != "" {
-		return nil, fmt.Errorf("%w: %q behind memory:", ErrURL, u.Place)
+		return nil, fmt.Errorf("%w: memory: with %q behind it", ErrURL, u.Place)
 	}
 	return memory.New(), nil
 }

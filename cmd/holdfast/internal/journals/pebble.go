@@ -13,7 +13,7 @@ import (
 
 func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
 	if u.Place == "" {
-		return nil, fmt.Errorf("%w: no directory behind pebble:", ErrURL)
+		return nil, fmt.Errorf("%w: pebble: without a directory", ErrURL)
 	}
 	po := pebble.Options{ReadOnly: o.ReadOnly, Logger: o.Logger}
 	if o.OnSync != nil {

@@ -2,6 +2,7 @@ package killtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,7 +45,9 @@ func NewBroker(t testing.TB, args ...string) *Broker {
 		if text, err := os.ReadFile(b.log.Name()); err == nil && t.Failed() {
 			t.Logf("the end of the broker's log:\n%s", text[max(0, len(text)-8000):])
 		}
-		b.log.Close()
+		if err := b.log.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 	b.Start()
 	return b
@@ -78,7 +81,7 @@ func (b *Broker) Kill() error {
 	case <-b.p.Done():
 		code, err := b.p.Wait(context.Background())
 		b.p = nil
-		return fmt.Errorf("the broker had ended by itself, with exit code %d (%v)", code, err)
+		return errors.Join(fmt.Errorf("the broker had ended by itself, with exit code %d", code), err)
 	default:
 	}
 	err := b.p.Kill()

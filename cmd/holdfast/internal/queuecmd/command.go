@@ -66,6 +66,19 @@ func (g *group) run(ctx context.Context, args []string, f func(ctx context.Conte
 	})
 }
 
+// look is run for calls that change nothing: given up, they have no outcome that could be unknown.
+func (g *group) look(ctx context.Context, args []string, f func(ctx context.Context, ad holdfast.Admin) error) error {
+	return g.run(ctx, args, func(limited context.Context, ad holdfast.Admin) error { return given(limited, f(limited, ad)) })
+}
+
+// given replaces the error of a call that was given up by why it was.
+func given(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, holdfast.ErrUnknown) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // each makes a command that does the same with each queue of its arguments. With a question it asks before.
 func (g *group) each(use, short, question, done string, f func(ctx context.Context, ad holdfast.Admin, name string) error) *cobra.Command {
 	yes := new(bool)
@@ -102,7 +115,9 @@ func (g *group) confirm(yes bool, question, name string) error {
 	if !g.a.InTerminal || !g.a.Err.Terminal() {
 		return cli.Usagef("queue %s: this cannot be undone, and there is no terminal to ask at: confirm it with --yes", name)
 	}
-	fmt.Fprintf(g.a.Err, question+" [y/N] ", name)
+	if _, err := fmt.Fprintf(g.a.Err, question+" [y/N] ", name); err != nil {
+		return fmt.Errorf("ask about queue %s: %w", name, err)
+	}
 	line, err := bufio.NewReader(g.a.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || (answer != "y" && answer != "yes") {
 		return fmt.Errorf("queue %s: not confirmed, nothing was changed", name)

@@ -37,7 +37,7 @@ message is an object on a line of its own, with its whole body (base64 where it 
 				}
 				o.State = s
 			}
-			return g.run(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
+			return g.look(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
 				all, err := ad.Peek(ctx, args[0], o)
 				if err != nil {
 					return err

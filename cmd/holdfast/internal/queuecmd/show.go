@@ -31,7 +31,7 @@ func (g *group) list() *cobra.Command {
 READY includes messages that wait for one before them with the same ordering key, DELAYED those that wait to be tried again;
 "queue describe" tells them apart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.run(cmd.Context(), nil, func(ctx context.Context, ad holdfast.Admin) error {
+			return g.look(cmd.Context(), nil, func(ctx context.Context, ad holdfast.Admin) error {
 				all, err := g.listAll(ctx, ad)
 				if err != nil {
 					return err
@@ -114,7 +114,7 @@ func (g *group) describe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "describe QUEUE...", Short: "Show the configuration, the state and the counters of queues", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.run(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
+			return g.look(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
 				for i, name := range args {
 					info, err := ad.Describe(ctx, name)
 					if err != nil {
@@ -124,7 +124,9 @@ func (g *group) describe() *cobra.Command {
 						err = cli.WriteJSONIndented(g.a.Out, infoObject(&info))
 					} else {
 						if i > 0 {
-							fmt.Fprintln(g.a.Out)
+							if _, err := fmt.Fprintln(g.a.Out); err != nil {
+								return err
+							}
 						}
 						err = g.describeTable(&info)
 					}
@@ -188,7 +190,7 @@ func infoObject(q *holdfast.QueueInfo) cli.Object {
 }
 
 func configObject(c *queue.Config) cli.Object {
-	retry := time.Duration(max(c.RetryFirst, 0))
+	retry := max(c.RetryFirst, 0)
 	return cli.Object{
 		{Name: "visibility_timeout", Value: cli.FormatDuration(c.VisibilityTimeout)},
 		{Name: "max_deliveries", Value: c.MaxDeliveries},

@@ -88,7 +88,7 @@ func (w *watcher) look(ctx context.Context, ad holdfast.Admin) error {
 		all = append(all, info)
 	}
 	if err != nil {
-		return err
+		return given(ctx, err)
 	}
 	now := time.Now()
 	over := now.Sub(w.at)

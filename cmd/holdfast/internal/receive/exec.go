@@ -115,13 +115,17 @@ func (j *job) runCommand(ctx context.Context, d *holdfast.Delivery) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("run the command: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	var failed error // read after ended
+	go func() {
+		failed = cmd.Wait()
+		close(ended)
+	}()
 	var why error
 	select {
-	case err := <-ended:
-		if err != nil {
-			return fmt.Errorf("the command failed: %w", err)
+	case <-ended:
+		if failed != nil {
+			return fmt.Errorf("the command failed: %w", failed)
 		}
 		return nil
 	case <-ctx.Done():

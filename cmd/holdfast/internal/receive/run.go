@@ -93,7 +93,10 @@ func (j *job) fail(err error) {
 
 // receive waits for messages. It returns none when there is nothing more to wait for.
 func (j *job) receive(ctx context.Context, most int64) []*holdfast.Delivery {
-	n := j.take(most)
+	n := int64(0)
+	if ctx.Err() == nil {
+		n = j.take(most)
+	}
 	if n == 0 {
 		return nil
 	}

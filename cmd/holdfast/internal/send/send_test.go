@@ -40,6 +40,22 @@ func received(t *testing.T, addr, queue string, n int) []string {
 	return strings.Split(strings.TrimSuffix(r.Out, "\n"), "\n")
 }
 
+// write feeds a line to a command.
+func write(t *testing.T, feed io.Writer, line string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(feed, line); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end ends the standard input of a command.
+func end(t *testing.T, feed io.Closer) {
+	t.Helper()
+	if err := feed.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The three forms of input (§10), and the ids in their order.
 func TestInputs(t *testing.T) {
 	addr, _ := clitest.Serve(t)
@@ -251,14 +267,14 @@ func TestOutputCloses(t *testing.T) {
 	r, w := io.Pipe()
 	in, feed := io.Pipe()
 	j := clitest.Start(t, clitest.Options{In: in, Out: w}, "send", "q", "--lines", "--addr", addr)
-	fmt.Fprintln(feed, "one")
+	write(t, feed, "one")
 	if _, err := io.ReadFull(r, make([]byte, 35)); err != nil {
 		t.Fatal(err)
 	}
 	r.CloseWithError(os.ErrClosed)
-	fmt.Fprintln(feed, "two")
+	write(t, feed, "two")
 	j.Wait(t).WantErr(t, 1, "write the ids: ")
-	feed.Close()
+	end(t, feed)
 	if n := len(received(t, addr, "q", 2)); n != 2 {
 		t.Errorf("%d received", n)
 	}
@@ -268,9 +284,9 @@ func TestOutputCloses(t *testing.T) {
 func TestInterruptIdle(t *testing.T) {
 	addr, _ := clitest.Serve(t)
 	in, feed := io.Pipe()
-	defer feed.Close()
+	defer end(t, feed)
 	j := clitest.Start(t, clitest.Options{In: in}, "send", "q", "--lines", "--addr", addr)
-	fmt.Fprintln(feed, "one")
+	write(t, feed, "one")
 	j.Out.AwaitText(t, "-1\n")
 	j.Interrupt()
 	j.Wait(t).WantErr(t, 130, "stored: line 1 to 1")

@@ -80,5 +80,5 @@ func answer(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	fmt.Fprintln(w, text)
+	_, _ = fmt.Fprintln(w, text) // who asked may be gone
 }

@@ -179,7 +179,11 @@ func TestTwoProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	t.Cleanup(func() {
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	sock := "unix:" + filepath.Join(dir, "s")
 	p, err := proc.Start(clitest.Binary(t), []string{"serve", "--journal", url, "--listen", sock, "--http", ""}, log)
 	if err != nil {
@@ -209,7 +213,11 @@ func TestRealSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	t.Cleanup(func() {
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
 	defer cancel()
 	start := func() *proc.Process {
