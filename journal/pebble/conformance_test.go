@@ -125,7 +125,7 @@ func bodyRow(db *pebble.DB, no uint32, first uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer it.Close()
+	defer it.Close() //nolint:errcheck // what it found is told by Error
 	if !it.First() {
 		return nil, it.Error()
 	}

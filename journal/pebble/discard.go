@@ -142,7 +142,7 @@ func (h *hold) metaBoundary(e *engine, low uint64) (uint64, int64, error) {
 	if err != nil {
 		return 0, 0, e.readError(h.name, low, "read meta", err)
 	}
-	defer it.Close()
+	defer it.Close() //nolint:errcheck // what it found is told by Error
 	if !it.SeekLT(seqKey(kindMeta, h.st.no, low+1)) {
 		err := it.Error()
 		if err == nil {
@@ -174,7 +174,7 @@ func (h *hold) deadRuns(ctx context.Context, e *engine, ranges []journal.Range) 
 	if err != nil {
 		return nil, e.readError(h.name, 0, "list bodies", err)
 	}
-	defer it.Close()
+	defer it.Close() //nolint:errcheck // what it found is told by Error
 	var runs []deadRun
 	for _, r := range ranges {
 		if r.From > r.To {

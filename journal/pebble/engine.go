@@ -179,7 +179,7 @@ func (e *engine) close(ctx context.Context) error {
 	err := e.db.Close()
 	e.cache.Unref()
 	if e.g.alive() != nil {
-		return nil // what it says then is of no interest
+		return nil //nolint:nilerr // what it says then is of no interest
 	}
 	return oneLine(err)
 }

@@ -44,7 +44,7 @@ func (j *Journal) Metrics() Metrics {
 	em := e.db.Metrics()
 	m := Metrics{
 		DiskBytes: int64(em.DiskSpaceUsage()), LogBytes: int64(em.WAL.PhysicalSize + em.WAL.ObsoletePhysicalSize),
-		TableBytes: int64(em.Total().TablesSize), LiveBytes: j.liveBytes(),
+		TableBytes: em.Total().TablesSize, LiveBytes: j.liveBytes(),
 		ReadOnly: j.refuse() != nil,
 		Commits:  j.stats.commits.Load(), Records: j.stats.records.Load(), Bytes: j.stats.bytes.Load(),
 		SyncNanos: j.stats.syncNanos.Load(), Reopens: j.stats.reopens.Load(),
@@ -83,5 +83,5 @@ func (j *Journal) tableBytes() int64 {
 		return 0
 	}
 	defer e.leave()
-	return int64(e.db.Metrics().Total().TablesSize)
+	return e.db.Metrics().Total().TablesSize
 }

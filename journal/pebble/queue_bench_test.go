@@ -133,7 +133,7 @@ func BenchmarkQueueSingle(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	block := make([]byte, 4096)
 	var raw, sent []float64
 	for b.Loop() {

@@ -335,7 +335,7 @@ func TestNoSpaceWithoutWarning(t *testing.T) {
 	want := []*journal.Record{w.add(1, nil, []byte("body"))}
 	fs.next(syscall.ENOSPC, opOn(errorfs.OpFileWrite, ".log"))
 	r := w.next(1, nil, []byte("body"))
-	for err := error(journal.ErrFull); errors.Is(err, journal.ErrFull); {
+	for err := journal.ErrFull; errors.Is(err, journal.ErrFull); {
 		err = appendSettled(t.Context(), w.s, w.at.End, r)
 		if err != nil && !errors.Is(err, journal.ErrFull) {
 			t.Fatal(err)
