@@ -49,11 +49,16 @@ func run(ctx context.Context, a *cli.App, f *flags, b *connect.Broker, queue str
 	receiving, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	j.idle = newIdle(b, time.Duration(f.wait), func() { end(errIdle) })
+	hide := func() {}
+	if !a.OutTerminal {
+		hide = a.Err.Progress(j.progress)
+	}
 	if f.exec == "" {
 		j.print(receiving, end)
 	} else {
 		j.execute(receiving, end)
 	}
+	hide()
 	j.idle.stop()
 	closing, cancelClose := a.Finish(ctx, settlePatience)
 	defer cancelClose()
@@ -61,6 +66,13 @@ func run(ctx context.Context, a *cli.App, f *flags, b *connect.Broker, queue str
 		j.err = err
 	}
 	return j.report(ctx, context.Cause(receiving))
+}
+
+// progress is what is shown to whoever watches.
+func (j *job) progress() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return fmt.Sprintf("queue %s: %s received, %s acknowledged, %d commands running", j.queue, cli.FormatCount(j.received), cli.FormatCount(j.acked), len(j.running))
 }
 
 // take reserves up to n messages of those that --count leaves.
