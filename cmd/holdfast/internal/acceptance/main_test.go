@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -80,7 +79,7 @@ func serveOn(t testing.TB, dir, data string, args ...string) *server {
 		if t.Failed() {
 			t.Logf("the broker's log:\n%s", s.readLog())
 		}
-		log.Close()
+		_ = log.Close()
 	})
 	s.start()
 	s.await()
@@ -172,7 +171,7 @@ func status(t testing.TB, pid int, name string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		if v, ok := strings.CutPrefix(sc.Text(), name+":"); ok {
 			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(v, "kB")), 10, 64)
@@ -215,21 +214,6 @@ func du(t testing.TB, dir string) (total int64) {
 	return total
 }
 
-// within waits until cond holds, looking every 10 ms, and fails the test if it does not in time.
-func within(t testing.TB, limit time.Duration, what string, cond func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		if time.Since(began) > limit {
-			t.Fatalf("%s: not within %v", what, limit)
-		}
-		<-tick.C
-	}
-	return time.Since(began)
-}
-
 func describe(t testing.TB, q *holdfast.Queue) holdfast.QueueInfo {
 	t.Helper()
 	info, err := q.Describe(t.Context())
@@ -238,6 +222,3 @@ func describe(t testing.TB, q *holdfast.Queue) holdfast.QueueInfo {
 	}
 	return info
 }
-
-// settle gives back the memory of this process, which only matters where that is measured.
-func settle() { debug.FreeOSMemory() }
