@@ -83,6 +83,7 @@ func (j *Journal) do(ctx context.Context, o *op) error {
 type queue struct {
 	mu     sync.Mutex
 	ops    []*op
+	bytes  int                  // of ops
 	due    map[*stream]struct{} // have discards
 	now    bool                 // discards are not to wait for an op
 	closed bool
@@ -108,6 +109,7 @@ func (q *queue) put(o *op) bool {
 		return false
 	}
 	q.ops = append(q.ops, o)
+	q.bytes += o.size()
 	q.signal()
 	return true
 }
@@ -143,11 +145,15 @@ func (q *queue) close() {
 // batchBytes is how large a batch becomes before the rest waits for the next.
 const batchBytes = 4 << 20
 
-// take returns what is to be committed next. more is false if that is nothing.
-func (q *queue) take(most int) (ops []*op, due map[*stream]struct{}, more bool) {
+// lonely is how much has to wait for a batch to be formed while one before is not
+// durable yet. Less gains nothing by it: the sync is the same, and what waits grows into one batch.
+const lonely = 64 << 10
+
+// take returns what is to be committed next. more is false if that is nothing, or less than least bytes.
+func (q *queue) take(least, most int) (ops []*op, due map[*stream]struct{}, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ops) == 0 && !q.now {
+	if len(q.ops) == 0 && !q.now || q.bytes < least {
 		return nil, nil, false
 	}
 	n, size := 0, 0
@@ -155,6 +161,7 @@ func (q *queue) take(most int) (ops []*op, due map[*stream]struct{}, more bool) 
 		size += q.ops[n].size()
 		n++
 	}
+	q.bytes -= size
 	ops, q.ops = q.ops[:n:n], q.ops[n:]
 	if len(q.ops) == 0 {
 		q.ops = nil
@@ -213,7 +220,11 @@ func (j *Journal) commitLoop() {
 			}
 			var ops []*op
 			var due map[*stream]struct{}
-			if ops, due, more = j.q.take(batchBytes); more {
+			least := 0
+			if j.inFlight.Load() > 0 {
+				least = lonely
+			}
+			if ops, due, more = j.q.take(least, batchBytes); more {
 				j.commit(ops, due)
 			}
 		}
@@ -335,6 +346,7 @@ func (j *Journal) apply(u *unit) {
 			o.done <- nil
 		}
 	}
+	j.inFlight.Add(1)
 	j.units <- u
 }
 
@@ -347,40 +359,48 @@ func (j *Journal) completeLoop() {
 			close(u.barrier)
 			continue
 		}
-		err := u.failed
-		if err == nil && u.sync {
-			if err = u.b.SyncWait(); err == nil {
-				// The gate hides failures from the engine: without this look, a sync that never was
-				// would be acknowledged.
-				err = u.e.g.alive()
-			}
+		j.complete(u, unsure)
+		j.inFlight.Add(-1)
+		j.q.signal()
+	}
+}
+
+// complete waits for a batch's sync and wakes its callers. unsure is what was written before and
+// not synced.
+func (j *Journal) complete(u *unit, unsure map[*stream]head) {
+	err := u.failed
+	if err == nil && u.sync {
+		if err = u.b.SyncWait(); err == nil {
+			// The gate hides failures from the engine: without this look, a sync that never was
+			// would be acknowledged.
+			err = u.e.g.alive()
 		}
-		if err != nil {
-			clear(unsure)
-			j.fail(u, err)
-			continue
+	}
+	if err != nil {
+		clear(unsure)
+		j.fail(u, err)
+		return
+	}
+	for i, st := range u.dirty {
+		st.ack(u.heads[i], u.n)
+		unsure[st] = u.heads[i]
+	}
+	if u.sync {
+		j.durable.Store(u.n)
+		for st, h := range unsure {
+			st.mu.Lock()
+			st.sure = h
+			st.mu.Unlock()
 		}
-		for i, st := range u.dirty {
-			st.ack(u.heads[i], u.n)
-			unsure[st] = u.heads[i]
-		}
-		if u.sync {
-			j.durable.Store(u.n)
-			for st, h := range unsure {
-				st.mu.Lock()
-				st.sure = h
-				st.mu.Unlock()
-			}
-			clear(unsure)
-		}
-		size := u.b.Len()
-		must(u.b.Close())
-		if u.sync {
-			j.completed(u, size)
-		}
-		for _, o := range u.ops {
-			o.done <- nil
-		}
+		clear(unsure)
+	}
+	size := u.b.Len()
+	must(u.b.Close())
+	if u.sync {
+		j.completed(u, size)
+	}
+	for _, o := range u.ops {
+		o.done <- nil
 	}
 }
 

@@ -38,12 +38,13 @@ type Journal struct {
 	streams map[string]*stream
 	nextNo  uint32
 
-	q       queue
-	units   chan *unit
-	durable atomic.Uint64 // the last batch that is on stable storage
-	applied uint64        // the last batch; of the committer, as is unitID
-	unitID  uint64
-	unsaved atomic.Uint64 // the last batch that was applied without a sync
+	q        queue
+	inFlight atomic.Int32 // batches that are not durable yet
+	units    chan *unit
+	durable  atomic.Uint64 // the last batch that is on stable storage
+	applied  uint64        // the last batch; of the committer, as is unitID
+	unitID   uint64
+	unsaved  atomic.Uint64 // the last batch that was applied without a sync
 
 	limboMu sync.Mutex
 	limbo   []limbo

@@ -111,7 +111,7 @@ func (j *Journal) waitRejecting(d time.Duration, why error) bool {
 // than that nobody knows.
 func (j *Journal) rejectWaiting(why error) {
 	for {
-		ops, due, more := j.q.take(1 << 30)
+		ops, due, more := j.q.take(0, 1<<30)
 		if !more {
 			return
 		}
