@@ -33,7 +33,8 @@ type Options struct {
 	// CacheBytes bounds the frames kept in memory for hand-over, for all queues together. Default 32 MiB.
 	CacheBytes int64
 	// SendBudget bounds what senders may have sent and not had answered, in bytes, for all of them
-	// together. Default 256 MiB. A sender that would exceed it is refused at its opening.
+	// together. Default 256 MiB. A sender that would exceed it is refused at its opening, or, by a frame larger than its credit,
+	// has its stream broken, and comes again. One such frame at a time may exceed the budget. A quarter of it is kept for what senders begin with.
 	SendBudget int64
 	// OpenLimit is how many queues are recovered at the same time. Default 4.
 	OpenLimit int
@@ -79,12 +80,13 @@ func (o *Options) setDefaults() error {
 
 // Broker runs the queues of one journal. All methods may be called concurrently.
 type Broker struct {
-	o       Options
-	j       journal.Journal
-	log     *slog.Logger
-	cache   *cache
-	granted atomic.Int64 // bytes of send windows
-	pending atomic.Int64 // stored queues that are still to be opened in the background
+	o         Options
+	j         journal.Journal
+	log       *slog.Logger
+	cache     *cache
+	granted   atomic.Int64           // bytes of send windows and loans
+	overdraft atomic.Pointer[sender] // has a loan beyond the budget
+	pending   atomic.Int64           // stored queues that are still to be opened in the background
 
 	// life ends when the broker closes; work that nobody waits for runs under it.
 	life context.Context //holdfast:allow context: the life of background work that no caller waits for

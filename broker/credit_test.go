@@ -1,12 +1,16 @@
 package broker
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/journal/memory"
 	"github.com/holdfastmq/holdfast/message"
+	"github.com/holdfastmq/holdfast/queue"
 )
 
 // G4: the memory for unanswered messages is shared by all senders: a thousand idle ones leave room for each to send, and
@@ -48,6 +52,86 @@ func TestCreditIsEnforced(t *testing.T) {
 		}
 		if last == nil {
 			t.Error("a sender went on without credit")
+		}
+		shut(t, b)
+	})
+}
+
+// G4: messages larger than their sender's credit are held within the budget as well, however many senders have one for a queue that
+// is full; those that find no room come again, and all are stored once when there is room.
+func TestLargeMessagesStayWithinBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const senders, body, budget = 40, 256 << 10, 4 << 20
+		b := open(t, memory.New(), Options{SendBudget: budget})
+		q := b.Queue("full")
+		if err := q.Create(t.Context(), queue.Config{MaxMessages: 1}); err != nil {
+			t.Fatal(err)
+		}
+		send(t, q, "takes the room")
+		done := make(chan error, senders)
+		for range senders {
+			s, err := q.NewSender(holdfast.SenderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				_, err := s.Send(context.Background(), holdfast.Message{Body: make([]byte, body)})
+				done <- errors.Join(err, s.Close(context.Background()))
+			}()
+		}
+		most := int64(0)
+		for range 100 {
+			pass(100 * time.Millisecond)
+			held := b.Metrics(t.Context()).SendWindowBytes
+			if held > budget+body+1<<10 {
+				t.Fatalf("senders hold %d bytes of a budget of %d", held, budget)
+			}
+			most = max(most, held)
+		}
+		if most < budget/2 {
+			t.Errorf("senders hold %d bytes, too few to show anything", most)
+		}
+		other := b.Queue("other")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if _, err := other.Send(ctx, holdfast.Message{Body: []byte("not kept out")}); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := q.Configure(t.Context(), queue.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		for range senders {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if d := describe(t, b, "full"); d.Stats.Depth != senders+1 {
+			t.Errorf("%d messages are stored, want %d", d.Stats.Depth, senders+1)
+		}
+		if err := errors.Join(q.Close(t.Context()), other.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+		pass(time.Second)
+		if held := b.Metrics(t.Context()).SendWindowBytes; held != 0 {
+			t.Errorf("no sender is left, and %d bytes are held", held)
+		}
+		shut(t, b)
+	})
+}
+
+// G4: idle senders that hold the whole budget do not keep a large message out.
+func TestLargeMessageBesideIdleSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, memory.New(), Options{SendBudget: 4 * firstWindow})
+		for range 3 {
+			if _, _, err := b.OpenSender(t.Context(), "q", holdfast.SenderConfig{}, &moveEvents{done: make(chan error, 1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			if _, err := b.Queue("q").Send(t.Context(), holdfast.Message{Body: make([]byte, message.DefaultMaxBody)}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		shut(t, b)
 	})

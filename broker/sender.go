@@ -13,8 +13,8 @@ import (
 const (
 	// windowMessages is how many messages a sender may have unanswered.
 	windowMessages = 1 << 16
-	// firstWindow is the window that a sender begins with, in bytes of frames, and windowBytes how far it grows. A frame that is
-	// larger than the window may go alone.
+	// firstWindow is the window that a sender begins with, in bytes of frames, and windowBytes how far it grows. For a frame that goes
+	// beyond it, alone, the sender takes a loan from what the broker has for all.
 	firstWindow = 32 << 10
 	windowBytes = 8 << 20
 	// maxSeq is the largest producer seq.
@@ -32,7 +32,9 @@ type sender struct {
 	usedBytes uint64
 	// What it was given, written by the actor.
 	creditMessages, creditBytes atomic.Uint64
-	answeredBytes               atomic.Uint64 // answered, as the sender was told
+	// loan is what the one frame beyond the credit takes from the budget, and loanEnd the bytes used with it: once they are
+	// answered, it is paid back.
+	loan, loanEnd atomic.Uint64
 
 	// Belongs to the actor.
 	producer queue.Producer // zero for a sender without one
@@ -144,6 +146,9 @@ func (s *sender) send(first uint64, frame []byte, l message.Limits) error {
 		s.abort(err)
 		return err
 	}
+	if s.closed.Load() {
+		s.payBack() // whoever closed it may not have seen the loan yet
+	}
 	s.o.push(&cmdSend{s: s, first: first, frame: frame, info: info})
 	return nil
 }
@@ -153,18 +158,52 @@ func (s *sender) charge(first uint64, count, size int) error {
 	if first == 0 || first > maxSeq {
 		return &message.FieldError{Field: "producer seq", Fault: fmt.Sprintf("is %d", first), Limit: "1 to 2^53-1"}
 	}
-	// What the sender was told is answered, so that it does not wait for more, is never less than what it knows.
-	alone := s.usedBytes == s.answeredBytes.Load()
-	if s.usedBytes+uint64(size) > s.creditBytes.Load() && !alone {
-		return &message.FieldError{Field: "credit", Fault: fmt.Sprintf("in bytes is exceeded by %d", s.usedBytes+uint64(size)-s.creditBytes.Load()),
-			Limit: fmt.Sprintf("%d bytes", s.creditBytes.Load())}
-	}
 	if last := first + uint64(count) - 1; last > s.creditMessages.Load() {
 		return &message.FieldError{Field: "credit", Fault: fmt.Sprintf("is exceeded by producer seq %d", last),
 			Limit: fmt.Sprintf("producer seq %d", s.creditMessages.Load())}
 	}
+	if used, credit := s.usedBytes+uint64(size), s.creditBytes.Load(); used > credit {
+		if s.loan.Load() > 0 {
+			return &message.FieldError{Field: "credit", Fault: fmt.Sprintf("in bytes is exceeded by %d", used-credit), Limit: fmt.Sprintf("%d bytes", credit)}
+		}
+		if !s.borrow(used-credit, used) {
+			return fmt.Errorf("%w: senders hold all of the %d bytes that the broker has for large unanswered messages", holdfast.ErrUnavailable, s.o.b.forMore())
+		}
+	}
 	s.usedBytes += uint64(size)
 	return nil
+}
+
+// forMore is the part of the budget from which windows grow and loans are taken. The rest is for first windows, so that senders whose
+// queue is full, whatever they have sent, do not keep others from theirs.
+func (b *Broker) forMore() int64 { return b.o.SendBudget - b.o.SendBudget/4 }
+
+// borrow takes a loan for a frame that goes beyond the credit by n bytes, and with which the sender has used so many in all. Of the senders
+// for which the budget has nothing left one may have a loan all the same, so that a large message goes in the end however
+// many idle senders there are.
+func (s *sender) borrow(n, used uint64) bool {
+	b := s.o.b
+	if b.granted.Add(int64(n)) > b.forMore() && !b.overdraft.CompareAndSwap(nil, s) {
+		b.granted.Add(-int64(n))
+		return false
+	}
+	s.loanEnd.Store(used)
+	s.loan.Store(n)
+	return true
+}
+
+func (s *sender) payBack() {
+	if n := s.loan.Swap(0); n > 0 {
+		s.o.b.granted.Add(-int64(n))
+		s.o.b.overdraft.CompareAndSwap(s, nil)
+	}
+}
+
+// settleLoan pays a loan back whose frame is answered, before the sender is told and may take another. Called by the actor.
+func (s *sender) settleLoan() {
+	if s.answered >= s.loanEnd.Load() {
+		s.payBack()
+	}
 }
 
 // sent notes a frame as unanswered. It returns false for one that was on its way when the sender was refused: the sender
@@ -173,6 +212,7 @@ func (s *sender) sent(c *cmdSend) bool {
 	s.sentAll += uint64(len(c.frame))
 	if s.rewind != 0 && c.first != s.rewind {
 		s.answered += uint64(len(c.frame))
+		s.settleLoan()
 		return false
 	}
 	s.rewind = 0
@@ -212,7 +252,7 @@ func (s *sender) settleUpTo(seq uint64) {
 	if inUse := s.sentAll - s.answered; n > 0 && inUse*2 > s.window && s.window < windowBytes {
 		more := min(s.window, windowBytes-s.window)
 		b := s.o.b
-		if b.granted.Add(int64(more)) <= b.o.SendBudget {
+		if b.granted.Add(int64(more)) <= b.forMore() {
 			s.window += more
 		} else {
 			b.granted.Add(-int64(more))
@@ -228,7 +268,7 @@ func (s *sender) grant(seq uint64) holdfast.SendCredit {
 	}
 	s.creditMessages.Store(c.Messages)
 	s.creditBytes.Store(c.Bytes)
-	s.answeredBytes.Store(s.answered)
+	s.settleLoan()
 	return c
 }
 
@@ -268,4 +308,7 @@ func (s *sender) broken(err error) {
 	}
 }
 
-func (s *sender) giveBack() { s.o.b.granted.Add(-int64(s.window)) }
+func (s *sender) giveBack() {
+	s.payBack()
+	s.o.b.granted.Add(-int64(s.window))
+}
