@@ -20,6 +20,10 @@ const (
 	DefaultJournal = "pebble:./holdfast-data"
 )
 
+// DefaultCache is the memory for messages that will soon be handed out: less than an embedded broker's, so that the whole process stays
+// small.
+const DefaultCache = 16 << 20
+
 // flags are what the command line says.
 type flags struct {
 	journal   string
@@ -41,7 +45,7 @@ type flags struct {
 // Command returns "holdfast serve".
 func Command(a *cli.App) *cobra.Command {
 	f := &flags{
-		maxBody: message.DefaultMaxBody, cache: broker.DefaultCacheBytes, budget: broker.DefaultSendBudget,
+		maxBody: message.DefaultMaxBody, cache: DefaultCache, budget: broker.DefaultSendBudget,
 		patience: cli.Duration(30 * time.Second),
 	}
 	cmd := &cobra.Command{

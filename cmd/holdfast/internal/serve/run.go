@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastmq/holdfast/broker"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/memory"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/metrics"
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/message"
@@ -44,6 +45,7 @@ type process struct {
 
 // run is the life of the process.
 func run(ctx context.Context, a *cli.App, f *flags) error {
+	memory.Tune()
 	p := &process{a: a, f: f, failed: make(chan error, 1)}
 	p.state.phase = "starting"
 	began := time.Now()
