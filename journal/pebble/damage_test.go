@@ -313,9 +313,9 @@ func TestDamagedMetadata(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			j, err := c.open(Options{})
+			_, err := c.open(Options{})
 			if !errors.Is(err, journal.ErrCorrupt) || !strings.Contains(err.Error(), name) {
-				t.Fatalf("%s damaged at %d of %d: open: %v, %v, want ErrCorrupt and the name of the file", name, at, size, j, err)
+				t.Fatalf("%s damaged at %d of %d: open: %v, want ErrCorrupt and the name of the file", name, at, size, err)
 			}
 		}
 	}

@@ -34,15 +34,15 @@ func FuzzScanLog(f *testing.F) {
 	fs := vfs.NewMem()
 	j := mustOpen(f, "store", Options{FS: fs})
 	w := acquire(f, j, "q")
-	for range 5 {
-		w.add(2, []byte("meta"), make([]byte, 20_000))
+	for _, size := range []int{10, 33_000, 10} {
+		w.add(2, []byte("meta"), make([]byte, size))
 	}
 	b, err := readFile(fs, "store/000002.log")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b, uint16(0), byte(0))
-	f.Add(b, uint16(40_000), byte(1))
+	f.Add(b, uint16(30_000), byte(1))
 	f.Fuzz(func(t *testing.T, b []byte, at uint16, flip byte) {
 		if len(b) > 0 {
 			b[int(at)%len(b)] ^= flip

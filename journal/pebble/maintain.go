@@ -102,7 +102,8 @@ func (j *Journal) saveMark() error {
 type garbage struct {
 	running chan struct{} // closed when the compaction is over
 	cancel  context.CancelFunc
-	left    int64     // garbage after the last compaction: what it cannot, or could not, give back
+	live    int64     // when the compaction began
+	left    int64     // garbage that the last compaction could not give back
 	ended   time.Time // when that was
 	high    int       // looks in a row that found too much
 }
@@ -121,7 +122,8 @@ func (g *garbage) look(ctx context.Context, j *Journal) {
 		select {
 		case <-g.running:
 			g.stop()
-			g.left, g.ended = max(found, 0), time.Now()
+			// What died meanwhile does not count.
+			g.left, g.ended = max(found-max(g.live-live, 0), 0), time.Now()
 		default:
 			return
 		}
@@ -140,7 +142,7 @@ func (g *garbage) look(ctx context.Context, j *Journal) {
 	if g.high < looks {
 		return
 	}
-	g.high = 0
+	g.high, g.live = 0, live
 	ctx, g.cancel = context.WithCancel(ctx)
 	g.running = make(chan struct{})
 	go func() {
