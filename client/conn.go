@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 
@@ -49,6 +50,7 @@ func newConn(c *Client, a address, nc net.Conn, buffered []byte) *conn {
 	}
 	cn.t = transport.New(nc, buffered, transport.Options{
 		MaxBulk: c.o.MaxFrameBytes, DeadAfter: c.o.DeadAfter, WriteTimeout: c.o.WriteTimeout, Eager: true,
+		Buffer: math.MaxInt, // what a client has to write is bounded by what it holds and by the credit that it was given
 	})
 	return cn
 }

@@ -47,7 +47,9 @@ type Options struct {
 	DeadAfter time.Duration
 	// WriteTimeout is how long a write may make no progress. Default 10 s.
 	WriteTimeout time.Duration
-	// Buffer is how much may wait to be written, in bytes, before reading stops. Default 1 MiB.
+	// Buffer is how much may wait to be written, in bytes, before reading stops: so that a peer that asks and does not read
+	// the answers costs no memory. Messages do not count, since the peer gave credit for them. Default 1 MiB. The end whose
+	// frames are bounded otherwise never stops (math.MaxInt): if both ends could, both might wait for each other.
 	Buffer int
 	// Eager pings earlier than the other end, which then need not. One end of a connection is eager.
 	Eager bool
@@ -191,7 +193,7 @@ func (c *Conn) isEnding() bool {
 // holdReading waits while too much is queued for writing.
 func (c *Conn) holdReading() error {
 	for {
-		room := c.out.full(c.o.Buffer)
+		room := c.out.fullOfFrames(c.o.Buffer)
 		if room == nil {
 			c.held.Store(false)
 			return nil
@@ -299,7 +301,7 @@ func (c *Conn) writeLoop() {
 				c.o.Written(m.stream, m.messages, m.bytes)
 			}
 		}
-		n := b.size
+		size, frames := b.size, b.frames
 		b.done()
 		if last {
 			if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
@@ -307,7 +309,7 @@ func (c *Conn) writeLoop() {
 			}
 			return
 		}
-		c.out.written(n)
+		c.out.written(size, frames)
 	}
 }
 

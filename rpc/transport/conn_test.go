@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -185,6 +186,31 @@ func TestPeerThatNeverReads(t *testing.T) {
 			t.Errorf("%d bytes were taken from a peer that does not read", n)
 		}
 		other.Close()
+	})
+}
+
+// Two ends that have many messages for each other at once do not wait for each other to read (G9).
+func TestBothEndsWriteMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, other := net.Pipe()
+		a, b := serve(nc, Options{}), serve(other, Options{Eager: true, Buffer: math.MaxInt})
+		const total, n = 1 << 20, 8
+		for _, s := range []*served{a, b} {
+			for range n {
+				s.EndBulk(wire.AppendSendHeader(s.Begin(), 1, 1, total), [][]byte{make([]byte, total)}, 0, 0, 0)
+			}
+		}
+		for _, s := range []*served{a, b} {
+			for range n {
+				select {
+				case <-s.frames:
+				case err := <-s.err:
+					t.Fatalf("ended: %v", err)
+				}
+			}
+		}
+		a.Fail(io.EOF)
+		_, _ = a.wait(), b.wait()
 	})
 }
 

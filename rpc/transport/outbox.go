@@ -34,6 +34,7 @@ type outbox struct {
 	used   []*chunk    // in which sealed and cur lie
 	marks  []mark
 	size   int  // bytes that wait, those being written among them
+	frames int  // of them, those of frames without what is behind them
 	ending bool // nothing more is taken; the writer ends once it has written what there is
 	closed bool // what there is is not written any more
 	wake   chan struct{}
@@ -59,6 +60,7 @@ func (o *outbox) end(b []byte, bulk [][]byte, m mark) {
 	}
 	wasEmpty := o.size == 0
 	o.size += len(b) - len(o.cur)
+	o.frames += len(b) - len(o.cur)
 	o.cur = b
 	for _, s := range bulk {
 		o.size += len(s)
@@ -106,10 +108,11 @@ func (o *outbox) signal() {
 
 // batch is what the writer takes at once. It is given back for its memory.
 type batch struct {
-	bufs  net.Buffers
-	used  []*chunk
-	marks []mark
-	size  int
+	bufs   net.Buffers
+	used   []*chunk
+	marks  []mark
+	size   int
+	frames int
 }
 
 // done forgets what was written.
@@ -119,7 +122,7 @@ func (b *batch) done() {
 		chunks.Put(c)
 		b.used[i] = nil
 	}
-	b.bufs, b.used, b.marks, b.size = b.bufs[:0], b.used[:0], b.marks[:0], 0
+	b.bufs, b.used, b.marks, b.size, b.frames = b.bufs[:0], b.used[:0], b.marks[:0], 0, 0
 }
 
 // take moves everything that waits to the empty batch b. last says that nothing comes after it.
@@ -131,14 +134,15 @@ func (o *outbox) take(b *batch) (last bool) {
 	o.sealed, b.bufs = b.bufs, o.sealed
 	o.used, b.used = b.used, o.used
 	o.marks, b.marks = b.marks, o.marks
-	b.size = o.size
+	b.size, b.frames = o.size, o.frames
 	return o.ending
 }
 
-// written says that n bytes of what was taken are on their way.
-func (o *outbox) written(n int) {
+// written says that what was taken, so many bytes and of them so many of frames, is on its way.
+func (o *outbox) written(size, frames int) {
 	o.mu.Lock()
-	o.size -= n
+	o.size -= size
+	o.frames -= frames
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
@@ -151,10 +155,15 @@ func (o *outbox) written(n int) {
 }
 
 // full returns nil if at most limit bytes wait, else a channel that is closed when some were written.
-func (o *outbox) full(limit int) <-chan struct{} {
+func (o *outbox) full(limit int) <-chan struct{} { return o.over(&o.size, limit) }
+
+// fullOfFrames is the same for frames without what is behind them: the other side has given credit for that.
+func (o *outbox) fullOfFrames(limit int) <-chan struct{} { return o.over(&o.frames, limit) }
+
+func (o *outbox) over(n *int, limit int) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.size <= limit || o.closed {
+	if *n <= limit || o.closed {
 		return nil
 	}
 	if o.room == nil {
@@ -174,7 +183,7 @@ func (o *outbox) finish() {
 func (o *outbox) abandon() {
 	o.mu.Lock()
 	o.ending, o.closed = true, true
-	o.sealed, o.cur, o.used, o.marks, o.size = nil, nil, nil, nil, 0
+	o.sealed, o.cur, o.used, o.marks, o.size, o.frames = nil, nil, nil, nil, 0, 0
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
