@@ -42,23 +42,34 @@ func (j *Journal) openEngine(readOnly bool, view *logView) (*engine, error) {
 	sched := newScheduler(e.g)
 	o := j.engineOptions(e)
 	o.Experimental.CompactionScheduler = sched
-	db, err := pebble.Open(j.dir, o)
+	db, err := openDB(j.dir, o)
 	e.g.opening.Store(false)
 	if dead := e.g.alive(); dead != nil {
 		if db != nil {
-			err = errors.Join(db.Close(), dead)
-		} else {
-			err = errors.Join(err, dead)
+			err = db.Close() // of which nothing reaches the disk
 		}
-		db = nil
+		db, err = nil, errors.Join(dead, err)
 	}
 	if db == nil {
-		sched.Unregister() // which a failed Open may have left out
+		// Whatever a failed Open has left behind, it changes nothing any more.
+		e.g.kill(err)
+		sched.Unregister()
 		e.cache.Unref()
 		return nil, openError(j.dir, err)
 	}
+	sched.start()
 	e.db = db
 	return e, nil
+}
+
+// openDB is pebble.Open, whose cleaning up after a failure may panic.
+func openDB(dir string, o *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			db, err = nil, fmt.Errorf("engine: %v", r)
+		}
+	}()
+	return pebble.Open(dir, o)
 }
 
 func openError(dir string, err error) error {

@@ -173,8 +173,11 @@ func TestRandomFailures(t *testing.T) {
 		j := mustOpen(t, "store", Options{FS: fs, MemTableBytes: 256 << 10})
 		want := make([][]*journal.Record, 3)
 		var wg sync.WaitGroup
+		writers := make([]*writer, len(want))
 		for n := range want {
-			w := acquire(t, j, fmt.Sprint("q", n))
+			writers[n] = acquire(t, j, fmt.Sprint("q", n))
+		}
+		for n, w := range writers {
 			own := rand.New(rand.NewPCG(rng.Uint64(), 2))
 			wg.Go(func() {
 				for range 150 {

@@ -29,7 +29,7 @@ type gate struct {
 	metaSync func()       // told of each sync of a tracked file
 	view     *logView     // what of the logs the engine is shown; nil: all
 	readOnly bool         // refuse changes
-	opening  atomic.Bool  // errors are returned, the engine can still refuse to start
+	opening  atomic.Bool  // the engine is being opened
 	failures atomic.Int32 // failed writes of tables while opening
 
 	inFlight sync.RWMutex // held shared by changes under way
@@ -134,14 +134,12 @@ func (g *gate) change(name, what string, do func() error) error {
 	switch {
 	case what == removing:
 		return err // what cannot be removed only takes up space
-	case g.opening.Load():
-		if !isCritical(base) && g.failures.Add(1) >= tableFailures {
-			g.kill(fmt.Errorf("%s %s: %w", what, base, err))
-		}
-		return err
 	case isCritical(base):
+		// While opening too: an Open that fails late leaves goroutines behind that then panic.
 		g.kill(fmt.Errorf("%s %s: %w", what, base, err))
 		return nil
+	case g.opening.Load() && g.failures.Add(1) >= tableFailures:
+		g.kill(fmt.Errorf("%s %s: %w", what, base, err))
 	}
 	select {
 	case <-time.After(failurePause):

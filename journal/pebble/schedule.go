@@ -13,6 +13,7 @@ type scheduler struct {
 
 	mu       sync.Mutex
 	db       pebble.DBForCompaction // nil before Register and after Unregister
+	started  bool
 	running  int
 	granting bool
 	ended    sync.Cond // granting became false
@@ -36,6 +37,22 @@ func (s *scheduler) Register(_ int, db pebble.DBForCompaction) {
 	s.db = db
 }
 
+// start allows compactions, once the engine is open: one that runs while Open fails panics.
+func (s *scheduler) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started = true
+	s.offerLocked()
+}
+
+// offerLocked lets grant run where it is not running.
+func (s *scheduler) offerLocked() {
+	if s.mayLocked() && !s.granting {
+		s.granting = true
+		go s.grant()
+	}
+}
+
 // Unregister is part of pebble.CompactionScheduler. After it, the engine is not called any more.
 func (s *scheduler) Unregister() {
 	s.mu.Lock()
@@ -48,7 +65,7 @@ func (s *scheduler) Unregister() {
 
 // mayLocked tells whether one more compaction may run.
 func (s *scheduler) mayLocked() bool {
-	return s.db != nil && s.g.alive() == nil && s.running < s.db.GetAllowedWithoutPermission()
+	return s.started && s.db != nil && s.g.alive() == nil && s.running < s.db.GetAllowedWithoutPermission()
 }
 
 // TrySchedule is part of pebble.CompactionScheduler.
@@ -67,10 +84,7 @@ func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 func (s *scheduler) UpdateGetAllowedWithoutPermission() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mayLocked() && !s.granting {
-		s.granting = true
-		go s.grant()
-	}
+	s.offerLocked()
 }
 
 // grant offers the engine to run what it could not before. granting was set by the caller.

@@ -97,6 +97,7 @@ func scanLog(fs vfs.FS, path string, num uint64) (logScan, error) {
 	defer f.Close()
 	var block [walBlock]byte
 	sequential, record := true, false // record: inside one
+	var begun uint64                  // number of the batch that it is
 	for at := int64(0); ; at += walBlock {
 		n, err := io.ReadFull(f, block[:])
 		if n == 0 && errors.Is(err, io.EOF) {
@@ -117,9 +118,11 @@ func scanLog(fs vfs.FS, path string, num uint64) (logScan, error) {
 				sequential = false
 				s.behind(b.kind, b.payload)
 			default:
-				s.take(b.kind, b.payload)
+				if !record {
+					begun, _, _ = batchNumber(b.payload)
+				}
 				if record = b.kind == walFirst || b.kind == walMiddle; !record {
-					s.end = at + int64(b.off)
+					s.take(begun, at+int64(b.off))
 				}
 			}
 		}
@@ -141,14 +144,11 @@ func scanLog(fs vfs.FS, path string, num uint64) (logScan, error) {
 	}
 }
 
-// take notes a chunk of the intact part.
-func (s *logScan) take(kind byte, payload []byte) {
-	if kind != walFull && kind != walFirst {
-		return
-	}
-	n, _, ok := batchNumber(payload)
-	if !ok {
-		return
+// take notes a batch of the intact part, up to its last chunk.
+func (s *logScan) take(n uint64, end int64) {
+	s.end = end
+	if n == 0 {
+		return // no batch of this package
 	}
 	if s.first == 0 {
 		s.first = n
