@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -49,6 +50,9 @@ func (o *op) size() int {
 	return n
 }
 
+// eager tells that the op waits for no sync.
+func (o *op) eager() bool { return o.kind == opAppend && o.rec.Buffered }
+
 // do hands a change to the committer and waits for its outcome.
 func (j *Journal) do(ctx context.Context, o *op) error {
 	name := ""
@@ -84,6 +88,7 @@ type queue struct {
 	mu     sync.Mutex
 	ops    []*op
 	bytes  int                  // of ops
+	eager  int                  // ops that wait for no sync
 	due    map[*stream]struct{} // have discards
 	now    bool                 // discards are not to wait for an op
 	closed bool
@@ -110,6 +115,9 @@ func (q *queue) put(o *op) bool {
 	}
 	q.ops = append(q.ops, o)
 	q.bytes += o.size()
+	if o.eager() {
+		q.eager++
+	}
 	q.signal()
 	return true
 }
@@ -145,20 +153,26 @@ func (q *queue) close() {
 // batchBytes is how large a batch becomes before the rest waits for the next.
 const batchBytes = 4 << 20
 
-// lonely is how much has to wait for a batch to be formed while one before is not
-// durable yet. Less gains nothing by it: the sync is the same, and what waits grows into one batch.
-const lonely = 64 << 10
+// maxInFlight is how many batches are on their way to stable storage at once.
+const maxInFlight = 2
+
+// leastBytes is how much has to wait for a batch to be formed while so many before it are not durable. With a
+// little, nothing is gained: the next sync is the same, and what waits grows into one batch.
+var leastBytes = [maxInFlight + 1]int{0, 64 << 10, math.MaxInt}
 
 // take returns what is to be committed next. more is false if that is nothing, or less than least bytes.
 func (q *queue) take(least, most int) (ops []*op, due map[*stream]struct{}, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ops) == 0 && !q.now || q.bytes < least {
+	if len(q.ops) == 0 && !q.now || q.bytes < least && q.eager == 0 {
 		return nil, nil, false
 	}
 	n, size := 0, 0
 	for n < len(q.ops) && (n == 0 || size+q.ops[n].size() <= most) {
 		size += q.ops[n].size()
+		if q.ops[n].eager() {
+			q.eager--
+		}
 		n++
 	}
 	q.bytes -= size
@@ -220,11 +234,7 @@ func (j *Journal) commitLoop() {
 			}
 			var ops []*op
 			var due map[*stream]struct{}
-			least := 0
-			if j.inFlight.Load() > 0 {
-				least = lonely
-			}
-			if ops, due, more = j.q.take(least, batchBytes); more {
+			if ops, due, more = j.q.take(leastBytes[min(j.inFlight.Load(), maxInFlight)], batchBytes); more {
 				j.commit(ops, due)
 			}
 		}
@@ -281,7 +291,7 @@ func (j *Journal) commit(ops []*op, due map[*stream]struct{}) {
 			o.done <- fmt.Errorf("%w: %w", journal.ErrUnknown, err)
 		case err != nil && !errors.Is(err, errStored):
 			o.done <- err
-		case o.kind == opAppend && o.rec.Buffered:
+		case o.eager():
 			u.buffered = append(u.buffered, o)
 		default:
 			u.ops = append(u.ops, o)
@@ -335,9 +345,6 @@ func (j *Journal) apply(u *unit) {
 		for _, d := range u.discards {
 			d.applied()
 		}
-		if !u.sync {
-			j.unsaved.Store(u.n)
-		}
 		j.stats.records.Add(uint64(u.records))
 		for _, o := range u.buffered {
 			if i := slices.Index(u.dirty, o.h.st); i >= 0 {
@@ -346,69 +353,18 @@ func (j *Journal) apply(u *unit) {
 			o.done <- nil
 		}
 	}
-	j.inFlight.Add(1)
-	j.units <- u
-}
-
-// completeLoop waits for the sync of each batch, in order, and wakes the callers.
-func (j *Journal) completeLoop() {
-	defer j.loops.Done()
-	unsure := map[*stream]head{} // written without a sync
-	for u := range j.units {
-		if u.barrier != nil {
-			close(u.barrier)
-			continue
+	switch {
+	case u.sync:
+		j.inFlight.Add(1)
+		j.units <- u
+	case u.failed != nil:
+		j.fail(u, u.failed)
+	default: // nobody waits for it, and it waits for no sync
+		j.unsaved.Store(u.n)
+		j.unsure.add(u)
+		for i, st := range u.dirty {
+			st.ack(u.heads[i], u.n)
 		}
-		j.complete(u, unsure)
-		j.inFlight.Add(-1)
-		j.q.signal()
-	}
-}
-
-// complete waits for a batch's sync and wakes its callers. unsure is what was written before and
-// not synced.
-func (j *Journal) complete(u *unit, unsure map[*stream]head) {
-	err := u.failed
-	if err == nil && u.sync {
-		if err = u.b.SyncWait(); err == nil {
-			// The gate hides failures from the engine: without this look, a sync that never was
-			// would be acknowledged.
-			err = u.e.g.alive()
-		}
-	}
-	if err != nil {
-		clear(unsure)
-		j.fail(u, err)
-		return
-	}
-	for i, st := range u.dirty {
-		st.ack(u.heads[i], u.n)
-		unsure[st] = u.heads[i]
-	}
-	if u.sync {
-		j.durable.Store(u.n)
-		for st, h := range unsure {
-			st.mu.Lock()
-			st.sure = h
-			st.mu.Unlock()
-		}
-		clear(unsure)
-	}
-	size := u.b.Len()
-	must(u.b.Close())
-	if u.sync {
-		j.completed(u, size)
-	}
-	for _, o := range u.ops {
-		o.done <- nil
-	}
-}
-
-func (j *Journal) completed(u *unit, size int) {
-	took := time.Since(u.began)
-	j.stats.commits.Add(1)
-	j.stats.syncNanos.Add(uint64(took))
-	if f := j.opts.OnCommit; f != nil {
-		f(Commit{Calls: len(u.ops) + len(u.buffered), Records: u.records, Bytes: size, Sync: took})
+		must(u.b.Close())
 	}
 }

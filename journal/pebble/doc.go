@@ -4,7 +4,7 @@
 //
 // The engine is Pebble, a log-structured merge tree. What this package adds:
 //
-//   - One committer (commit.go). The calls of all streams that wait are put into one batch and
+//   - One committer (commit.go, stage.go, complete.go). The calls of all streams that wait are put into one batch and
 //     share one sync; there is no timer, an idle store syncs at once.
 //   - Heads in memory (stream.go). One process has the directory, so a stream's epoch and end are
 //     checked by the committer, in the order in which batches reach the log; the head row in the same batch

@@ -37,7 +37,7 @@ const engineFormat = pebble.FormatValueSeparation
 func (j *Journal) openEngine(readOnly bool, view *logView) (*engine, error) {
 	e := &engine{readOnly: readOnly, idle: make(chan struct{})}
 	e.g = newGate(j.fs, j.space.noSpace, j.space.compactable, j.kickMark)
-	e.g.readOnly, e.g.view = readOnly, view
+	e.g.readOnly, e.g.view, e.g.maxLog = readOnly, view, 2*int64(j.opts.MemTableBytes)
 	e.cache = pebble.NewCache(int64(j.opts.CacheBytes))
 	sched := newScheduler(e.g)
 	o := j.engineOptions(e)

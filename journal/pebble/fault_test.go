@@ -248,11 +248,12 @@ func TestFatalf(t *testing.T) {
 	}
 }
 
-// G9: calls end by their context while the log hangs, and are settled once it goes on.
+// G9: calls end by their context while the log hangs, and are settled once it goes on. Buffered
+// records do not wait for it.
 func TestHangingLog(t *testing.T) {
 	fs := newFailing(vfs.NewMem())
 	j := mustOpen(t, "store", Options{FS: fs})
-	w := acquire(t, j, "q")
+	w, other := acquire(t, j, "q"), acquire(t, j, "other")
 	release := make(chan struct{})
 	match := opOn(errorfs.OpFileSyncData, ".log")
 	hanging := make(chan struct{})
@@ -277,9 +278,20 @@ func TestHangingLog(t *testing.T) {
 	if info, err := w.s.Info(t.Context()); err != nil || info.End != 0 {
 		t.Errorf("while the log hangs: %+v, %v: a record is shown that is not on stable storage", info, err)
 	}
+	var buffered []*journal.Record
+	for range 500 {
+		b := other.next(1, nil, []byte("buffered"))
+		b.Buffered = true
+		if err := other.s.Append(t.Context(), other.at.End, b); err != nil {
+			t.Fatal(err)
+		}
+		other.stored(b)
+		buffered = append(buffered, b)
+	}
 	close(release)
 	if err := w.s.Append(t.Context(), w.at.End, r); err != nil {
 		t.Fatal(err)
 	}
 	verifyStream(t, j, "q", []*journal.Record{r})
+	verifyStream(t, j, "other", buffered)
 }

@@ -29,6 +29,7 @@ type gate struct {
 	metaSync func()       // told of each sync of a tracked file
 	view     *logView     // what of the logs the engine is shown; nil: all
 	readOnly bool         // refuse changes
+	maxLog   int64        // larger logs are not used again; 0: no limit
 	opening  atomic.Bool  // the engine is being opened
 	failures atomic.Int32 // failed writes of tables while opening
 
@@ -184,9 +185,18 @@ func (g *gate) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.O
 	return g.openForWrite(name, "open", c, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
 }
 
-// ReuseForWrite is part of vfs.FS.
+// ReuseForWrite is part of vfs.FS. A log that a very large record has made large is not used
+// again.
 func (g *gate) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.openForWrite(to, "reuse", c, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
+	return g.openForWrite(to, "reuse", c, func() (vfs.File, error) {
+		if info, err := g.FS.Stat(from); err == nil && g.maxLog > 0 && info.Size() > g.maxLog {
+			if err := g.FS.Remove(from); err != nil {
+				return nil, err
+			}
+			return g.FS.Create(to, c)
+		}
+		return g.FS.ReuseForWrite(from, to, c)
+	})
 }
 
 // Link is part of vfs.FS.

@@ -39,12 +39,13 @@ type Journal struct {
 	nextNo  uint32
 
 	q        queue
-	inFlight atomic.Int32 // batches that are not durable yet
+	inFlight atomic.Int32 // batches whose sync is awaited, up to maxInFlight
 	units    chan *unit
 	durable  atomic.Uint64 // the last batch that is on stable storage
 	applied  uint64        // the last batch; of the committer, as is unitID
 	unitID   uint64
 	unsaved  atomic.Uint64 // the last batch that was applied without a sync
+	unsure   unsureHeads
 
 	limboMu sync.Mutex
 	limbo   []limbo

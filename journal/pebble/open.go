@@ -68,7 +68,7 @@ func newJournal(dir string, opts Options, l io.Closer) *Journal {
 		opts: opts, fs: opts.FS, dir: dir, log: opts.Logger, lock: l,
 		streams: map[string]*stream{}, nextNo: 1,
 		changed:  make(chan struct{}),
-		units:    make(chan *unit, 1),
+		units:    make(chan *unit, 16), // more than maxInFlight only where batches have buffered records too
 		markKick: make(chan struct{}, 1),
 		closing:  make(chan struct{}),
 	}

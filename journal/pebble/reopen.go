@@ -196,6 +196,9 @@ func (st *stream) restore(h head, named bool) {
 	st.next, st.acked, st.sure, st.ackedAt = h, h, h, 0
 	st.acked.low = max(h.low, st.discards.low)
 	st.named, st.bodyEnd, st.parts = named, 0, nil
+	if o := st.owner; o != nil && o.last != nil && o.last.Last() > h.end {
+		o.last = nil // it was only buffered
+	}
 }
 
 // settleLimbo finds out which of the appends in limbo were stored.

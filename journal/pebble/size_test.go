@@ -108,6 +108,14 @@ func TestSizeOnDisk(t *testing.T) {
 			}
 			l.discardMeta(l.at.End)
 		},
+		"large records": func(l *load) {
+			for range records / 60 {
+				l.discard(l.put(10_000_000))
+			}
+			for range records / 2 {
+				l.discard(l.put(size))
+			}
+		},
 		"snapshots": func(l *load) {
 			for i := range records / 10 {
 				name := fmt.Sprint("chunk-", i)
