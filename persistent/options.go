@@ -58,6 +58,11 @@ type Options struct {
 	// NoFinalSnapshot leaves out the snapshot at Stop.
 	NoFinalSnapshot bool
 
+	// Preload reads the stream before it is acquired, so that an owner who is being replaced goes on until there is little left to
+	// read,
+	// and is not disturbed if the stream cannot be read at all. The behavior may have to restore more than once.
+	Preload bool
+
 	// Clock replaces time.Now. It may be called from any goroutine. Where its times have no monotonic reading, a step
 	// back is ignored.
 	Clock func() time.Time

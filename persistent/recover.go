@@ -19,25 +19,30 @@ type recovery[E any] struct {
 	records, events int64
 	bytes           int64               // of meta
 	refused         map[uint64]entry[E] // without their bodies, and not undone so far
+
+	want uint64 // seq at which the next record begins
+	crc  uint32 // of the record before; as said by the snapshot if there was none
+	uid  journal.UID
 }
 
 // recover acquires the stream and rebuilds the state: the newest snapshot, and the events behind it.
 func (a *Context[E]) recover(ctx context.Context, j journal.Journal) (*recovery[E], error) {
 	began := time.Now()
+	r := &recovery[E]{}
+	a.lim = j.Limits()
+	if a.opts.Preload {
+		if err := a.preload(ctx, j, r); err != nil {
+			return nil, err
+		}
+	}
+	preloaded := time.Since(began)
 	st, err := j.Acquire(ctx, a.stream)
 	if err != nil {
 		return nil, err
 	}
-	a.st, a.own, a.lim = st, st.Acquired(), j.Limits()
+	a.st, a.own = st, st.Acquired()
 	a.log = a.log.With("stream", a.stream, "epoch", a.own.Epoch)
-
-	r := &recovery[E]{refused: map[uint64]entry[E]{}}
-	if err := a.restore(ctx, r); err != nil {
-		return nil, err
-	}
-	base := r.from
-	a.clock = newClock(a.opts.Clock, max(a.own.EndTime, base.Time))
-	if err := a.replayAll(ctx, r, base.Seq+1); err != nil {
+	if err := a.rebuild(ctx, r); err != nil {
 		return nil, err
 	}
 	a.next = a.own.End + 1 // also of a stream without records
@@ -46,13 +51,45 @@ func (a *Context[E]) recover(ctx context.Context, j journal.Journal) (*recovery[
 		a.snap.count(r.bytes, r.events, a.clock.elapsed, a.opts.SnapshotEvery)
 	}
 	a.stats.recovered(a.own, r.from.Seq)
-	a.log.Info("recovered", "snapshot", r.from.Seq, "end", a.own.End, "records", r.records, "events", r.events, "bytes", r.bytes, "took", time.Since(began))
+	a.log.Info("recovered", "snapshot", r.from.Seq, "end", a.own.End, "records", r.records, "events", r.events, "bytes", r.bytes,
+		"took", time.Since(began), "preloaded", preloaded)
 	return r, nil
 }
 
-// restore gives the behavior the state to begin with, and says in r.from which.
-func (a *Context[E]) restore(ctx context.Context, r *recovery[E]) error {
-	loaded, err := journal.LoadSnapshot(ctx, a.st, func(id journal.SnapshotID, chunks iter.Seq2[[]byte, error]) error {
+// rebuild rebuilds the state of the acquired stream, beginning with what was preloaded if the stream goes on there.
+func (a *Context[E]) rebuild(ctx context.Context, r *recovery[E]) error {
+	if r.from != (journal.SnapshotID{}) || r.records > 0 {
+		if a.own.UID == r.uid && a.own.Low <= r.want && r.want <= a.own.End+1 {
+			a.clock = newClock(a.opts.Clock, max(a.own.EndTime, r.from.Time))
+			err := a.replayAll(ctx, r)
+			if !errors.Is(err, journal.ErrCorrupt) {
+				return err
+			}
+		}
+		a.log.Info("the stream is not what was preloaded, it is read anew")
+	}
+	if err := a.restore(ctx, a.st, r); err != nil {
+		return err
+	}
+	a.clock = newClock(a.opts.Clock, max(a.own.EndTime, r.from.Time))
+	return a.replayAll(ctx, r)
+}
+
+// replayAll has the behavior apply everything from r.want to the end of the acquired stream.
+func (a *Context[E]) replayAll(ctx context.Context, r *recovery[E]) error {
+	if err := a.replayTo(ctx, a.st, r, math.MaxUint64); err != nil {
+		return err
+	}
+	if r.want != a.own.End+1 || r.records > 0 && r.crc != a.own.EndCRC {
+		return a.corrupt(r.want, fmt.Sprintf("the stream ends at seq %d, not at seq %d as it did when it was acquired", r.want-1, a.own.End))
+	}
+	return nil
+}
+
+// restore gives the behavior the state to begin with, and says in r.from which. What r had is forgotten.
+func (a *Context[E]) restore(ctx context.Context, from journal.Reader, r *recovery[E]) error {
+	*r = recovery[E]{refused: map[uint64]entry[E]{}, uid: a.own.UID}
+	loaded, err := journal.LoadSnapshot(ctx, from, func(id journal.SnapshotID, chunks iter.Seq2[[]byte, error]) error {
 		a.snap.size = 0
 		return a.beh.Restore(id, func(yield func([]byte, error) bool) {
 			for c, err := range chunks {
@@ -70,47 +107,50 @@ func (a *Context[E]) restore(ctx context.Context, r *recovery[E]) error {
 		a.log.Warn("snapshot passed over", "err", err)
 	}
 	if r.from = loaded.ID; r.from != (journal.SnapshotID{}) {
+		r.want, r.crc = r.from.Seq+1, r.from.CRC
 		return nil
 	}
 	// Of a stream that was dropped and made anew the seqs go on from what it had.
 	r.from.Seq = max(a.own.Low, 1) - 1
+	r.want = r.from.Seq + 1
 	if err := a.beh.Restore(r.from, nil); err != nil {
 		return fmt.Errorf("restore the initial state: %w", err)
 	}
 	return nil
 }
 
-// replayAll has the behavior apply everything that is stored from seq first on.
-func (a *Context[E]) replayAll(ctx context.Context, r *recovery[E], first uint64) error {
-	want, crc := first, r.from.CRC
-	for rec, err := range a.st.ReadMeta(ctx, first, math.MaxUint64) {
+// replayTo has the behavior apply everything that is stored from r.want to seq to.
+func (a *Context[E]) replayTo(ctx context.Context, from journal.Reader, r *recovery[E], to uint64) error {
+	joint := r.records > 0 // where the journal does not know what was read before
+	for rec, err := range from.ReadMeta(ctx, r.want, to) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return fmt.Errorf("replay from seq %d: %w", want, err)
+			return fmt.Errorf("replay from seq %d: %w", r.want, err)
 		}
-		if rec.First != want {
-			return a.corrupt(want, fmt.Sprintf("want a record that begins there, the next one begins at seq %d", rec.First))
+		if rec.First != r.want {
+			return a.corrupt(r.want, fmt.Sprintf("want a record that begins there, the next one begins at seq %d", rec.First))
 		}
-		if err := a.replay(ctx, r, rec); err != nil {
+		if joint && rec.PrevCRC != r.crc {
+			return a.corrupt(r.want, "the record does not follow the one that was read before it")
+		}
+		joint = false
+		if err := a.replay(ctx, from, r, rec); err != nil {
 			return err
 		}
-		want, crc = rec.Last()+1, rec.CRC
+		r.want, r.crc = rec.Last()+1, rec.CRC
 		r.records++
 		r.bytes += int64(len(rec.Meta))
 		if a.opts.OnProgress != nil && r.records%1024 == 0 {
 			a.opts.OnProgress(rec.Last(), a.own.End)
 		}
 	}
-	if want != a.own.End+1 || r.records > 0 && crc != a.own.EndCRC {
-		return a.corrupt(want, fmt.Sprintf("the stream ends at seq %d, not at seq %d as it did when it was acquired", want-1, a.own.End))
-	}
 	return nil
 }
 
 // replay has the behavior apply one record.
-func (a *Context[E]) replay(ctx context.Context, r *recovery[E], rec *journal.Record) error {
+func (a *Context[E]) replay(ctx context.Context, from journal.Reader, r *recovery[E], rec *journal.Record) error {
 	switch rec.Kind {
 	case journal.KindEvents:
 		if err := a.replayEvents(r, rec); err != nil {
@@ -118,7 +158,7 @@ func (a *Context[E]) replay(ctx context.Context, r *recovery[E], rec *journal.Re
 		}
 	case journal.KindEpoch:
 	case journal.KindSkip:
-		if err := a.checkSkip(ctx, r, rec); err != nil {
+		if err := a.checkSkip(ctx, from, r, rec); err != nil {
 			return err
 		}
 	default:
@@ -132,9 +172,9 @@ func (a *Context[E]) replay(ctx context.Context, r *recovery[E], rec *journal.Re
 
 // checkSkip accepts a skip record only as the beginning of a stream that never had a snapshot: then what was
 // skipped was of an earlier life of the stream that it was copied from.
-func (a *Context[E]) checkSkip(ctx context.Context, r *recovery[E], rec *journal.Record) error {
+func (a *Context[E]) checkSkip(ctx context.Context, from journal.Reader, r *recovery[E], rec *journal.Record) error {
 	if r.records == 0 && r.from.Epoch == 0 {
-		parts, err := a.st.Parts(ctx, "m/")
+		parts, err := from.Parts(ctx, "m/")
 		if err != nil {
 			return fmt.Errorf("replay from seq %d: %w", rec.First, err)
 		}
