@@ -222,3 +222,18 @@ func describe(t testing.TB, q *holdfast.Queue) holdfast.QueueInfo {
 	}
 	return info
 }
+
+// within waits until cond holds, looking every 10 ms, and fails the test if it does not in time. It returns how long it took.
+func within(t testing.TB, limit time.Duration, what string, cond func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		if time.Since(began) > limit {
+			t.Fatalf("%s: not within %v", what, limit)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
