@@ -29,6 +29,29 @@ func CheckName(what, name string) error {
 // It verifies the CRC of the header and the lengths of the parts. It doesn't compute the CRCs of
 // the parts again: whoever sealed the record did, and readers will.
 func CheckAppend(own Info, lim Limits, after uint64, rec *Record) error {
+	if err := checkRecord(own, lim, after, rec, false); err != nil {
+		return err
+	}
+	if rec.Epoch != own.Epoch {
+		return fmt.Errorf("record at seq %d: of epoch %d, the owner's is %d: %w", rec.First, rec.Epoch, own.Epoch, ErrInvalid)
+	}
+	return nil
+}
+
+// CheckImported is CheckAppend for the Append of an imported stream (see [Importer]): rec may be of any epoch
+// up to the owner's, and its body may be missing.
+func CheckImported(own Info, lim Limits, after uint64, rec *Record) error {
+	if err := checkRecord(own, lim, after, rec, true); err != nil {
+		return err
+	}
+	if rec.Epoch == 0 || rec.Epoch > own.Epoch {
+		return fmt.Errorf("record at seq %d: of epoch %d, the importer's is %d: %w", rec.First, rec.Epoch, own.Epoch, ErrInvalid)
+	}
+	return nil
+}
+
+// checkRecord checks what appending and importing have in common.
+func checkRecord(own Info, lim Limits, after uint64, rec *Record, bodyMayLack bool) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("record at seq %d: "+format+": %w", append(append([]any{rec.First}, args...), ErrInvalid)...)
 	}
@@ -41,14 +64,12 @@ func CheckAppend(own Info, lim Limits, after uint64, rec *Record) error {
 		return fail("count %d", rec.Count)
 	case rec.CRC != rec.Header.sum():
 		return fail("not sealed, or changed since")
-	case uint64(len(rec.Meta)) != uint64(rec.MetaLen) || uint64(body) != uint64(rec.BodyLen):
+	case uint64(len(rec.Meta)) != uint64(rec.MetaLen) || uint64(body) != uint64(rec.BodyLen) && (body > 0 || !bodyMayLack):
 		return fail("sealed with %d bytes of meta and %d of body, has %d and %d", rec.MetaLen, rec.BodyLen, len(rec.Meta), body)
 	case rec.First != after+1:
 		return fail("does not follow seq %d", after)
 	case rec.UID != own.UID:
 		return fail("of stream uid %s, want %s", rec.UID, own.UID)
-	case rec.Epoch != own.Epoch:
-		return fail("of epoch %d, the owner's is %d", rec.Epoch, own.Epoch)
 	case rec.Kind < KindEvents || rec.Kind > KindSkip:
 		return fail("unknown kind %d", rec.Kind)
 	case rec.Size() > lim.MaxRecordBytes:
@@ -65,6 +86,32 @@ func CheckPart(lim Limits, name string, data []byte) error {
 	}
 	if len(data) > lim.MaxPartBytes {
 		return fmt.Errorf("part %q: %d bytes, at most %d: %w", name, len(data), lim.MaxPartBytes, ErrTooLarge)
+	}
+	return nil
+}
+
+// CheckImport is the part of [Importer.Import]'s checks that needs no store. Its errors match [ErrInvalid].
+func CheckImport(stream string, from Info) error {
+	if err := CheckName("stream", stream); err != nil {
+		return err
+	}
+	if from.UID == (UID{}) || from.Epoch == 0 {
+		return fmt.Errorf("import of stream %q: uid %s and epoch %d, want both from the source: %w", stream, from.UID, from.Epoch, ErrInvalid)
+	}
+	if from.End == 0 && (from.EndCRC != 0 || from.EndTime != 0) {
+		return fmt.Errorf("import of stream %q from its beginning, with CRC %08x and time %d before it: %w", stream, from.EndCRC, from.EndTime, ErrInvalid)
+	}
+	return nil
+}
+
+// CheckMember is the part of [Coordinator.PutMember]'s checks that needs no store. Its errors match [ErrInvalid] or
+// [ErrTooLarge].
+func CheckMember(id string, data []byte) error {
+	if err := CheckName("member", id); err != nil {
+		return err
+	}
+	if len(data) > MaxMemberBytes {
+		return fmt.Errorf("member %q: entry of %d bytes, at most %d: %w", id, len(data), MaxMemberBytes, ErrTooLarge)
 	}
 	return nil
 }

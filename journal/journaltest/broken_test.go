@@ -52,6 +52,10 @@ type flaw struct {
 	deleteParts   func(ctx context.Context, inner journal.Stream, names []string) error
 	drop          func(ctx context.Context, inner journal.Stream) error
 	release       func(inner journal.Stream) error
+	imports       func(ctx context.Context, inner *memory.Journal, name string, from journal.Info) (journal.Stream, error)
+	putMember     func(ctx context.Context, inner *memory.Journal, id string, data []byte) error
+	deleteMember  func(ctx context.Context, inner *memory.Journal, id string) error
+	members       func(ctx context.Context, inner *memory.Journal) (map[string][]byte, error)
 	// hook changes what a hook of the suite sees.
 	hook func(ctx context.Context) context.Context
 }
@@ -244,7 +248,7 @@ func config(make func(st *store) *flaw) journaltest.Config {
 				},
 			}
 		},
-		Shared: true, Persistent: true, Hooks: true, Crashes: true, Damages: true,
+		Shared: true, Persistent: true, Hooks: true, Crashes: true, Damages: true, Coordinates: true, Imports: true,
 		Takeovers: 40, Records: 100, Timeout: 10 * time.Second,
 	}
 }
@@ -325,6 +329,7 @@ func TestFlawlessPasses(t *testing.T) {
 		defer close(done)
 		cfg := cfg
 		cfg.Hooks, cfg.Crashes, cfg.Damages, cfg.Shared, cfg.Persistent = false, false, false, false, false
+		cfg.Coordinates, cfg.Imports = false, false
 		journaltest.Run(r, cfg)
 	}()
 	<-done

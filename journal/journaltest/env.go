@@ -102,6 +102,7 @@ func settled(err error) bool {
 	for _, known := range []error{
 		journal.ErrFenced, journal.ErrConflict, journal.ErrFull, journal.ErrTooLarge, journal.ErrInvalid, journal.ErrClosed,
 		journal.ErrCorrupt, journal.ErrNotFound, journal.ErrNewerFormat, journal.ErrLocked, journal.ErrWeak,
+		errors.ErrUnsupported,
 	} {
 		if errors.Is(err, known) && !errors.Is(err, journal.ErrUnknown) {
 			return true

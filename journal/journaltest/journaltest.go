@@ -85,6 +85,8 @@ type Config struct {
 	Persistent bool
 	// Hooks, Crashes, Damages: the stores have SetHook, Crash, Damage.
 	Hooks, Crashes, Damages bool
+	// Coordinates: the journals are journal.Coordinators. Imports: they are journal.Importers.
+	Coordinates, Imports bool
 
 	// Records is how many records bulk rules write. Default 150.
 	Records int
@@ -172,7 +174,7 @@ type Rule struct {
 }
 
 // needs are the abilities that a rule cannot do without.
-type needs struct{ shared, persistent, hooks, crashes, damages bool }
+type needs struct{ shared, persistent, hooks, crashes, damages, members, imports bool }
 
 // Missing returns the abilities that the rule needs and cfg does not declare, as the
 // names of fields of Config.
@@ -187,6 +189,8 @@ func (r Rule) Missing(cfg Config) []string {
 		{"Hooks", r.needs.hooks, cfg.Hooks},
 		{"Crashes", r.needs.crashes, cfg.Crashes},
 		{"Damages", r.needs.damages, cfg.Damages},
+		{"Coordinates", r.needs.members, cfg.Coordinates},
+		{"Imports", r.needs.imports, cfg.Imports},
 	} {
 		if a.need && !a.have {
 			missing = append(missing, a.name)
@@ -237,6 +241,8 @@ func Rules() []Rule {
 		{"durable", durableRules},
 		{"corrupt", corruptRules},
 		{"race", raceRules},
+		{"members", memberRules},
+		{"import", importRules},
 	} {
 		for _, r := range topic.rules {
 			r.Name = topic.name + "/" + r.Name

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			journaltest.Run(t, journaltest.Config{
 				NewStore: func(t testing.TB) journaltest.Store { return newStore(t, opts) },
-				Shared:   true, Persistent: true, Hooks: true, Crashes: true, Damages: true,
+				Shared:   true, Persistent: true, Hooks: true, Crashes: true, Damages: true, Coordinates: true, Imports: true,
 			})
 		})
 	}

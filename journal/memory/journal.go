@@ -15,7 +15,10 @@ type Journal struct {
 	closed atomic.Bool
 }
 
-var _ journal.Journal = (*Journal)(nil)
+var (
+	_ journal.Journal  = (*Journal)(nil)
+	_ journal.Importer = (*Journal)(nil)
+)
 
 // check refuses a call on a closed journal or with an ended context.
 func (j *Journal) check(ctx context.Context) error {
@@ -41,6 +44,22 @@ func (j *Journal) Acquire(ctx context.Context, name string) (journal.Stream, err
 	st := j.store.lookupOrMake(name)
 	info := st.acquire(j.store.opts.EpochRecords)
 	return &owner{reader: reader{j: j, name: name}, st: st, acquired: info}, nil
+}
+
+// Import makes the caller the owner of a stream's copy.
+func (j *Journal) Import(ctx context.Context, name string, from journal.Info) (journal.Stream, error) {
+	if err := journal.CheckImport(name, from); err != nil {
+		return nil, err
+	}
+	if err := j.check(ctx); err != nil {
+		return nil, fmt.Errorf("import stream %q: %w", name, err)
+	}
+	st := j.store.lookupOrMake(name)
+	info, err := st.imported(from)
+	if err != nil {
+		return nil, fmt.Errorf("import stream %q: %w", name, err)
+	}
+	return &owner{reader: reader{j: j, name: name}, st: st, acquired: info, importing: true}, nil
 }
 
 // Open returns a reader of the stream.

@@ -15,7 +15,9 @@ type owner struct {
 	reader
 	st       *stream
 	acquired journal.Info
-	dropped  atomic.Bool
+	// importing is set on a hold of Import, whose records have the epochs of their source.
+	importing bool
+	dropped   atomic.Bool
 }
 
 var _ journal.Stream = (*owner)(nil)
@@ -41,16 +43,18 @@ func (o *owner) change(ctx context.Context, what string, f func()) error {
 
 // Append stores a copy of rec.
 func (o *owner) Append(ctx context.Context, after uint64, rec *journal.Record) error {
-	err := journal.CheckAppend(o.acquired, o.j.Limits(), after, rec)
+	check := journal.CheckAppend
+	if o.importing {
+		check = journal.CheckImported
+	}
+	err := check(o.acquired, o.j.Limits(), after, rec)
 	if err == nil {
 		err = o.check(ctx)
 	}
 	if err == nil {
-		e := &entry{Header: rec.Header, meta: bytes.Clone(rec.Meta), bodyGone: rec.BodyLen == 0}
-		if rec.BodyLen > 0 {
-			e.body = slices.Concat(rec.Body...)
-		}
-		err = o.st.append(after, e, rec.Buffered)
+		body := slices.Concat(rec.Body...)
+		e := &entry{Header: rec.Header, meta: bytes.Clone(rec.Meta), body: body, bodyGone: len(body) == 0}
+		err = o.st.append(o.acquired, after, e, rec.Buffered)
 	}
 	if err != nil {
 		return o.fail(fmt.Sprintf("append after seq %d to", after), err)

@@ -54,6 +54,7 @@ type Store struct {
 	mu      sync.RWMutex
 	streams map[string]*stream
 	handles map[*Journal]struct{}
+	members map[string][]byte
 }
 
 // NewStore returns an empty store.
@@ -61,7 +62,7 @@ func NewStore(opts Options) (*Store, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &Store{opts: opts, streams: map[string]*stream{}, handles: map[*Journal]struct{}{}}, nil
+	return &Store{opts: opts, streams: map[string]*stream{}, handles: map[*Journal]struct{}{}, members: map[string][]byte{}}, nil
 }
 
 // Open returns a journal on the store. Any number may be open at once, as if by several

@@ -98,16 +98,36 @@ func (s *stream) acquire(epochRecord bool) journal.Info {
 	return s.infoLocked()
 }
 
+// imported is acquire for an importer: of a copy of from, or of what is here of it.
+func (s *stream) imported(from journal.Info) (journal.Info, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.epoch == 0:
+		s.uid, s.parts = from.UID, map[string][]byte{}
+		s.head = head{from.End, from.EndCRC, from.EndTime}
+		s.low = from.End + 1
+	case s.uid != from.UID || s.dropped:
+		return journal.Info{}, fmt.Errorf("%w: another stream has that name, of uid %s (dropped: %t)", journal.ErrConflict, s.uid, s.dropped)
+	default:
+		s.fences = append(s.fences, fence{s.epoch, s.head})
+	}
+	s.epoch = max(s.epoch+1, from.Epoch)
+	s.synced = s.head
+	return s.infoLocked(), nil
+}
+
 func (s *stream) push(e *entry) {
 	s.recs = append(s.recs, e)
 	s.head = head{e.Last(), e.CRC, e.Time}
 }
 
-// append stores e behind seq after, or tells why not. e has passed journal.CheckAppend.
-func (s *stream) append(after uint64, e *entry, buffered bool) error {
+// append stores e behind seq after for the owner that acquired own, or tells why not. e has passed journal.CheckAppend
+// or CheckImported.
+func (s *stream) append(own journal.Info, after uint64, e *entry, buffered bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.Epoch == s.epoch && e.UID == s.uid && !s.dropped && after == s.end {
+	if own.Epoch == s.epoch && e.UID == s.uid && !s.dropped && after == s.end {
 		if e.PrevCRC != s.crc {
 			return fmt.Errorf("%w: record follows CRC %08x, seq %d has CRC %08x", journal.ErrConflict, e.PrevCRC, s.end, s.crc)
 		}
@@ -120,20 +140,20 @@ func (s *stream) append(after uint64, e *entry, buffered bool) error {
 		}
 		return nil
 	}
-	return s.settle(e, buffered)
+	return s.settle(own, e, buffered)
 }
 
 // settle decides what to say of a record that cannot be stored now: whether an earlier try
 // of the same record was.
-func (s *stream) settle(e *entry, buffered bool) error {
+func (s *stream) settle(own journal.Info, e *entry, buffered bool) error {
 	if s.storedAlready(e) {
 		if !buffered {
 			s.synced = s.head
 		}
 		return nil
 	}
-	fenced := e.Epoch != s.epoch || e.UID != s.uid || s.dropped
-	if at := s.endOf(e.Epoch); e.Last() < s.low && e.First <= at.end {
+	fenced := own.Epoch != s.epoch || e.UID != s.uid || s.dropped
+	if at := s.endOf(own.Epoch); e.Last() < s.low && e.First <= at.end {
 		// Something of that epoch did stand there, and is discarded. Only the last record of
 		// an epoch can still be recognised.
 		if e.Last() == at.end && e.CRC == at.crc {
@@ -144,7 +164,7 @@ func (s *stream) settle(e *entry, buffered bool) error {
 		}
 	}
 	if fenced {
-		return s.fencedError(e.Epoch)
+		return s.fencedError(own.Epoch)
 	}
 	return fmt.Errorf("%w: it ends at %d", journal.ErrConflict, s.end)
 }

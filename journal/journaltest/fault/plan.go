@@ -29,12 +29,16 @@ const (
 	WritePart     Op = "write part"
 	DeleteParts   Op = "delete parts"
 	Drop          Op = "drop"
+	Import        Op = "import"
+	PutMember     Op = "put member"
+	DeleteMember  Op = "delete member"
+	Members       Op = "members"
 )
 
-// Changes tells whether the call changes a stream.
+// Changes tells whether the call changes a stream, or a member's entry.
 func (op Op) Changes() bool {
 	switch op {
-	case Acquire, Append, DiscardBodies, DiscardMeta, WritePart, DeleteParts, Drop:
+	case Acquire, Append, DiscardBodies, DiscardMeta, WritePart, DeleteParts, Drop, Import, PutMember, DeleteMember:
 		return true
 	}
 	return false
@@ -43,7 +47,7 @@ func (op Op) Changes() bool {
 // Call is a call that is about to be made.
 type Call struct {
 	Op     Op
-	Stream string          // empty for Streams
+	Stream string          // empty for Streams and Members; the id for PutMember and DeleteMember
 	N      int             // the how manieth of its Op on this journal, from 1
 	Record *journal.Record // of Append; not to be kept or changed
 	Part   string          // of WritePart and ReadPart
