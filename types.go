@@ -110,3 +110,15 @@ var (
 	// ErrUnavailable says that the queue cannot be used at present: it is recovering, or its storage is damaged.
 	ErrUnavailable = errors.New("queue unavailable")
 )
+
+// MovedError says that another broker owns the queue. It matches [ErrFenced]. A client of package client follows it by itself.
+type MovedError struct {
+	// Address is where that broker can be reached.
+	Address string
+}
+
+// Error tells the address.
+func (e *MovedError) Error() string { return ErrFenced.Error() + ": " + e.Address }
+
+// Unwrap returns ErrFenced.
+func (e *MovedError) Unwrap() error { return ErrFenced }

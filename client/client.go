@@ -43,6 +43,12 @@ type Client struct {
 	fails   int       // rounds in a row that found no broker
 	next    time.Time // when the next round may begin
 	seen    map[string]wire.Seen
+
+	// See redirect.go.
+	homes    map[string]string    // address by queue
+	owners   map[string]*conn     // by address
+	seeking  map[string]*dialing  // by address
+	suspects map[string]time.Time // until when, by address
 }
 
 // dialing is a round over the addresses, for which several callers may wait.
@@ -62,7 +68,10 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	c := &Client{o: o, addrs: addrs, all: make(map[*conn]struct{}), seen: make(map[string]wire.Seen)}
+	c := &Client{
+		o: o, addrs: addrs, all: make(map[*conn]struct{}), seen: make(map[string]wire.Seen), homes: make(map[string]string),
+		owners: make(map[string]*conn), seeking: make(map[string]*dialing), suspects: make(map[string]time.Time),
+	}
 	life, end := context.WithCancel(context.Background())
 	c.background = func(f func(ctx context.Context)) { c.work.Go(func() { f(life) }) }
 	c.end = end
@@ -230,6 +239,7 @@ func allDenied(errs []error) bool {
 func (c *Client) left(cn *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.leftOwner(cn)
 	if c.cur == cn {
 		c.cur = nil
 		c.at = (c.at + 1) % len(c.addrs)

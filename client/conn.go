@@ -202,40 +202,32 @@ func (cn *conn) close(id uint32, clean bool) {
 	}
 }
 
-// open opens a stream: make makes it for its id, ask appends the frame that asks for it, and it is open when what answered returns is closed.
-func (c *Client) open(ctx context.Context, make func(cn *conn, id uint32) (stream, *answer), ask func(b []byte, id uint32) []byte) (*answer, error) {
-	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		cn, err := c.connect(ctx)
-		if err != nil {
-			return nil, err
-		}
-		cn.mu.Lock()
-		if cn.ended != nil || cn.goaway != nil || cn.last == maxStream {
-			cn.mu.Unlock()
-			c.left(cn)
-			continue
-		}
-		cn.last++
-		id := cn.last
-		st, a := make(cn, id)
-		cn.streams[id] = st
-		// Under the lock, because ids go out in order.
-		cn.t.End(ask(cn.t.Begin(), id))
+// openOn opens a stream on a connection: make makes it for its id, ask appends the frame that asks for it, and it is open when what answered
+// returns is closed. left tells that the connection takes no streams any more, and nothing was asked.
+func (c *Client) openOn(ctx context.Context, cn *conn, make func(cn *conn, id uint32) (stream, *answer), ask func(b []byte, id uint32) []byte) (a *answer, left bool, err error) {
+	cn.mu.Lock()
+	if cn.ended != nil || cn.goaway != nil || cn.last == maxStream {
 		cn.mu.Unlock()
-		select {
-		case <-a.done:
-			if a.err != nil {
-				return nil, &toldError{a.err}
-			}
-			return a, nil
-		case <-ctx.Done():
-			a.abandon()
-			cn.close(id, false)
-			return nil, context.Cause(ctx)
+		c.left(cn)
+		return nil, true, nil
+	}
+	cn.last++
+	id := cn.last
+	st, a := make(cn, id)
+	cn.streams[id] = st
+	// Under the lock, because ids go out in order.
+	cn.t.End(ask(cn.t.Begin(), id))
+	cn.mu.Unlock()
+	select {
+	case <-a.done:
+		if a.err != nil {
+			return nil, false, &toldError{a.err}
 		}
+		return a, false, nil
+	case <-ctx.Done():
+		a.abandon()
+		cn.close(id, false)
+		return nil, false, context.Cause(ctx)
 	}
 }
 

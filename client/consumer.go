@@ -230,7 +230,7 @@ func (l *ConsumerLink) Close() {
 // open opens a stream, and sends what waits for it.
 func (l *ConsumerLink) open(ctx context.Context) {
 	var st *deliveryStream
-	_, err := l.c.open(ctx, func(cn *conn, id uint32) (stream, *answer) {
+	_, err := l.c.open(ctx, "", func(cn *conn, id uint32) (stream, *answer) {
 		st = &deliveryStream{answer: newAnswer(), l: l, cn: cn, id: id}
 		return st, st.answer
 	}, func(b []byte, id uint32) []byte { return wire.AppendOpenDelivery(b, id, l.name) })

@@ -23,6 +23,9 @@ const (
 	DefaultMaxFrameBytes = 256 << 20
 )
 
+// deadAfterSeveral is the default of Options.DeadAfter with several addresses.
+const deadAfterSeveral = 3 * time.Second
+
 // unixPrefix marks an address that is the path of a Unix socket.
 const unixPrefix = "unix:"
 
@@ -43,13 +46,16 @@ type Options struct {
 	DialTimeout time.Duration
 	// MaxBackoff bounds the pause before the next attempt when no address answered. Default 5 s.
 	MaxBackoff time.Duration
-	// DeadAfter is the time without a byte from the broker after which the connection ends. Default 10 s.
+	// DeadAfter is the time without a byte from the broker after which the connection ends. Default 10 s; with several
+	// addresses 3 s, since there is somewhere else to go.
 	DeadAfter time.Duration
 	// WriteTimeout is how long the broker may read nothing of what waits for it. Default 10 s.
 	WriteTimeout time.Duration
 	// MaxFrameBytes is the most that the client takes at once, hence bounds the messages that it can receive.
 	// Default 256 MiB; at least 64 KiB. Frames are no larger than 256 KiB unless a message is.
 	MaxFrameBytes int
+	// NoRedirect makes the opening of a stream whose queue is at another broker fail with a holdfast.MovedError, instead of going there.
+	NoRedirect bool
 	// Lazy lets Dial return without a connection.
 	Lazy bool
 	// Dialer makes the connections; network is "tcp" or "unix". Default net.Dialer.
@@ -96,6 +102,10 @@ func (o *Options) setDefaults() ([]address, error) {
 		}
 		addrs = append(addrs, a)
 	}
+	deadAfter := transport.DefaultDeadAfter
+	if len(addrs) > 1 {
+		deadAfter = deadAfterSeveral
+	}
 	for _, f := range []struct {
 		name string
 		v    *time.Duration
@@ -103,7 +113,7 @@ func (o *Options) setDefaults() ([]address, error) {
 	}{
 		{"DialTimeout", &o.DialTimeout, DefaultDialTimeout},
 		{"MaxBackoff", &o.MaxBackoff, DefaultMaxBackoff},
-		{"DeadAfter", &o.DeadAfter, transport.DefaultDeadAfter},
+		{"DeadAfter", &o.DeadAfter, deadAfter},
 		{"WriteTimeout", &o.WriteTimeout, transport.DefaultWriteTimeout},
 	} {
 		if *f.v < 0 {

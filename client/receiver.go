@@ -34,7 +34,7 @@ func (c *Client) OpenReceiver(ctx context.Context, name string, cfg holdfast.Rec
 			// What does not fit is not asked for, and hence not kept.
 			Held: cfg.Held[:min(len(cfg.Held), wire.MaxSpans)],
 		}
-		_, err = c.open(ctx, func(cn *conn, id uint32) (stream, *answer) {
+		_, err = c.open(ctx, name, func(cn *conn, id uint32) (stream, *answer) {
 			st = &receiverStream{answer: newAnswer(), cn: cn, id: id, ev: ev}
 			return st, st.answer
 		}, func(b []byte, id uint32) []byte {

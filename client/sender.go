@@ -29,7 +29,7 @@ func (c *Client) OpenSender(ctx context.Context, name string, cfg holdfast.Sende
 		err = validProducer(cfg.Producer)
 	}
 	if err == nil {
-		_, err = c.open(ctx, func(cn *conn, id uint32) (stream, *answer) {
+		_, err = c.open(ctx, name, func(cn *conn, id uint32) (stream, *answer) {
 			st = &senderStream{answer: newAnswer(), cn: cn, id: id, ev: ev}
 			return st, st.answer
 		}, func(b []byte, id uint32) []byte {

@@ -38,17 +38,8 @@ var ErrInternal = errors.New("broker error")
 // ErrProtocol says that one side broke the data protocol.
 var ErrProtocol = errors.New("protocol error")
 
-// MovedError says that another broker owns the queue. It matches [holdfast.ErrFenced].
-type MovedError struct {
-	// Address is where that broker can be reached.
-	Address string
-}
-
-// Error tells the address.
-func (e *MovedError) Error() string { return holdfast.ErrFenced.Error() + ": " + e.Address }
-
-// Unwrap returns holdfast.ErrFenced.
-func (e *MovedError) Unwrap() error { return holdfast.ErrFenced }
+// MovedError is [holdfast.MovedError].
+type MovedError = holdfast.MovedError
 
 // remote is an error that came from the other side: its words, and what it is.
 type remote struct {
