@@ -31,6 +31,8 @@ type SenderConfig struct {
 	Producer queue.Producer
 	// NoWait asks for an error instead of waiting when the queue is full.
 	NoWait bool
+	// Internal allows what brokers write when messages move between queues. Front doors set it for other brokers alone.
+	Internal bool
 }
 
 // SenderOpened is the broker's answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastmq/holdfast"
@@ -125,20 +126,14 @@ func (ad admin) validConfig(ctx context.Context, name string, cfg queue.Config) 
 		if next == name {
 			return cycle
 		}
-		ok, err := ad.b.exists(ctx, next)
-		if err != nil {
-			return err
-		}
-		if !ok {
+		at, err := ad.b.configOf(ctx, next)
+		if errors.Is(err, holdfast.ErrNoQueue) {
 			return nil
 		}
-		o, err := ad.b.owner(ctx, next, false)
 		if err != nil {
 			return fmt.Errorf("look at dead-letter queue %q: %w", next, err)
 		}
-		if err := o.ask(ctx, "look at dead-letter", func(*turn) { next = o.core.Config().DeadLetter }); err != nil {
-			return err
-		}
+		next = at.DeadLetter
 	}
 	return nil
 }
@@ -147,6 +142,9 @@ func (ad admin) List(ctx context.Context) ([]holdfast.QueueInfo, error) {
 	names, err := ad.b.names(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if ad.b.o.Cluster != nil { // which knows what the others have
+		names = slices.DeleteFunc(names, func(name string) bool { return !ad.b.has(name) })
 	}
 	out := make([]holdfast.QueueInfo, 0, len(names))
 	for _, name := range names {

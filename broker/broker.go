@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/journal"
@@ -41,6 +42,8 @@ type Options struct {
 	// Lazy leaves the queues of the journal closed until they are used. By default the broker opens all of them in the
 	// background at its start, so that delays, expiries and dead letters of unused queues go on.
 	Lazy bool
+	// Cluster, if not nil, says which of the queues of a shared journal are this broker's. It opens none by itself then.
+	Cluster Cluster
 	// Persistent tunes the actors under the queues. Its callbacks are replaced by the broker's.
 	Persistent persistent.Options
 	// Logger gets the broker's log. Default slog.Default().
@@ -83,6 +86,7 @@ type Broker struct {
 	o         Options
 	j         journal.Journal
 	log       *slog.Logger
+	began     time.Time
 	cache     *cache
 	granted   atomic.Int64           // bytes of send windows and loans
 	overdraft atomic.Pointer[sender] // has a loan beyond the budget
@@ -113,10 +117,10 @@ func Open(ctx context.Context, j journal.Journal, o Options) (*Broker, error) {
 				Limit: fmt.Sprintf("%d bytes", most)})
 		}
 	}
-	b := &Broker{o: o, j: j, log: o.Logger, cache: newCache(o.CacheBytes)}
+	b := &Broker{o: o, j: j, log: o.Logger, cache: newCache(o.CacheBytes), began: time.Now()}
 	b.life, b.end = context.WithCancel(context.WithoutCancel(ctx))
 	b.reg.init(o.OpenLimit)
-	if !o.Lazy {
+	if !o.Lazy && o.Cluster == nil {
 		b.pending.Store(1) // until it is known how many
 		b.background(b.openAll)
 	}

@@ -62,14 +62,20 @@ func (m *mover) run(ctx context.Context) {
 // do carries one message, and tells the core how it went.
 func (m *mover) do(ctx context.Context, j move) {
 	o := m.o
-	var target *owner
+	var link holdfast.SenderLink
 	frame, incarnation, to, err := m.frame(ctx, j)
 	producer := queue.Producer{ID: moveProducer, Incarnation: incarnation}
 	if err == nil {
-		target, err = m.send(ctx, to, producer, frame)
+		link, err = m.send(ctx, to, producer, frame)
+	}
+	done := func(clean bool) {
+		if link != nil {
+			link.Close(clean)
+		}
 	}
 	switch {
 	case ctx.Err() != nil:
+		done(false)
 		return
 	case errors.Is(err, journal.ErrCorrupt):
 		o.fail(err)
@@ -81,16 +87,14 @@ func (m *mover) do(ctx context.Context, j move) {
 		do: func(o *owner, a *turn) {
 			o.core.MoveDone(a.Now(), j.Seq, err)
 			if err != nil {
+				done(false)
 				return
 			}
 			o.settle(a)
-			a.After(func(err error) {
-				if err == nil {
-					target.forget(producer)
-				}
-			})
+			// Now nobody will send it again, and the target may forget the producer.
+			a.After(func(err error) { done(err == nil) })
 		},
-		lost: func(error) {},
+		lost: func(error) { done(false) },
 	})
 }
 
@@ -123,42 +127,25 @@ func (m *mover) frame(ctx context.Context, j move) (frame []byte, incarnation, t
 	return b.Finish(), fmt.Sprintf("%s-%d", hex.EncodeToString(o.info.UID[:]), j.Seq), target, nil
 }
 
-// send stores a frame of one message in another queue.
-func (m *mover) send(ctx context.Context, name string, p queue.Producer, frame []byte) (*owner, error) {
-	b := m.o.b
+// send stores a frame of one message in another queue, and returns the stream that brought it there.
+func (m *mover) send(ctx context.Context, name string, p queue.Producer, frame []byte) (holdfast.SenderLink, error) {
 	ev := &moveEvents{done: make(chan error, 1)}
-	link, _, err := b.OpenSender(ctx, name, holdfast.SenderConfig{Producer: p, NoWait: true}, ev)
+	link, err := m.o.b.openMove(ctx, name, p, ev)
 	if err != nil {
 		return nil, err
 	}
-	s := link.(*sender)
-	defer s.close(false)
-	l := b.o.Limits
-	l.Internal = true
-	// The origin and the moves come on top of what the sender was allowed.
-	l.MaxFrameBytes += frameOverhead
-	if err := s.send(1, frame, l); err != nil {
+	if err = link.Send(1, frame); err == nil {
+		select {
+		case err = <-ev.done:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		link.Close(false)
 		return nil, err
 	}
-	select {
-	case err := <-ev.done:
-		return s.o, err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// forget frees the dedup entry of a finished move.
-func (o *owner) forget(p queue.Producer) {
-	o.push(&cmdFunc{
-		do: func(o *owner, a *turn) {
-			id := queue.SenderID(o.id())
-			if _, err := o.core.OpenSender(a.Now(), id, queue.SenderOptions{Producer: p}); err == nil {
-				o.core.CloseSender(a.Now(), id, true)
-			}
-		},
-		lost: func(error) {},
-	})
+	return link, nil
 }
 
 // moveEvents waits for the one answer.

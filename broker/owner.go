@@ -77,7 +77,8 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 	po := b.o.Persistent
 	po.Logger = o.log
 	po.OnProgress = h.setProgress
-	po.OnAppend = o.metrics.appended
+	po.OnAppend = o.appended
+	po.Preload = b.o.Cluster != nil
 	a, err := persistent.Open(ctx, b.j, StreamName(h.name), o, codec{}, po)
 	o.actor = a
 	close(o.opened)
@@ -305,7 +306,7 @@ var _ persistent.Behavior[command, *queue.Event] = (*owner)(nil)
 func (o *owner) Stopped(err error) {
 	o.err = err
 	o.h.gone()
-	cause := o.unavailable(err)
+	cause := o.moved(o.unavailable(err))
 	if errors.Is(err, journal.ErrFenced) {
 		o.log.Warn("fenced: another broker owns the queue now; nothing more goes in or out here", "epoch", o.info.Epoch)
 	}
@@ -315,6 +316,9 @@ func (o *owner) Stopped(err error) {
 		reply(queue.Reply{}, cause)
 	}
 	o.bodies.clear()
+	if c := o.b.o.Cluster; c != nil {
+		c.Stopped(o.name, err)
+	}
 	close(o.done)
 }
 
@@ -421,10 +425,13 @@ func (codec) AppendBody(dst [][]byte, e *queue.Event) [][]byte {
 // ownerMetrics are counters beside those of the core. They may be read from any goroutine.
 type ownerMetrics struct {
 	appendedBytes  atomic.Uint64
+	lastStored     atomic.Int64 // since the broker began
 	latency, batch histogram
 }
 
-func (m *ownerMetrics) appended(h *journal.Header, _ int, took time.Duration) {
+func (o *owner) appended(h *journal.Header, _ int, took time.Duration) {
+	m := &o.metrics
+	m.lastStored.Store(int64(time.Since(o.b.began)))
 	m.appendedBytes.Add(uint64(h.Size()))
 	m.latency.observe(took.Seconds(), latencyUnit)
 	m.batch.observe(float64(h.Count), batchUnit)

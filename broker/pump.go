@@ -59,7 +59,7 @@ func (o *owner) deliver(e queue.Deliver) {
 	}
 	if r.cold.Load() == 0 {
 		if out, ok := o.assemble(runs, nil); ok {
-			r.ev.Deliver(out)
+			r.hand(out)
 			return
 		}
 	}
@@ -170,7 +170,7 @@ func (p *pump) do(ctx context.Context, j handover) {
 			out, ok := o.assemble(j.runs, read)
 			if ok {
 				if !j.r.closed.Load() {
-					j.r.ev.Deliver(out)
+					j.r.hand(out)
 				}
 				return
 			}

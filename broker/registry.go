@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -55,14 +54,19 @@ type handle struct {
 	mu       sync.Mutex
 	progress [2]uint64 // seq reached and end, during recovery
 	failedAt time.Time
+
+	mustExist bool // it is not to be created
 }
 
 // retryFailed is how soon a queue that could not be opened is tried again on use.
 const retryFailed = time.Second
 
-// get returns the handle of a queue, which is opened in the background if it is not yet. exists tells that the caller
+// get returns the handle of a queue, which is opened in the background if it is not yet. The caller
 // knows it to exist, or may create it.
-func (b *Broker) get(name string) (*handle, error) {
+func (b *Broker) get(name string) (*handle, error) { return b.obtain(name, false) }
+
+// obtain is get; mustExist leaves it to the opening to find out whether the queue exists.
+func (b *Broker) obtain(name string, mustExist bool) (*handle, error) {
 	if err := queue.ValidName(name); err != nil {
 		return nil, err
 	}
@@ -76,7 +80,12 @@ func (b *Broker) get(name string) (*handle, error) {
 	if h != nil && !h.expired() {
 		return h, nil
 	}
-	h = &handle{b: b, name: name, ready: make(chan struct{})}
+	if b.o.Cluster != nil {
+		if err := b.o.Cluster.Check(name); err != nil {
+			return nil, fmt.Errorf("queue %q: %w", name, err)
+		}
+	}
+	h = &handle{b: b, name: name, ready: make(chan struct{}), mustExist: mustExist}
 	r.handles[name] = h
 	b.work.Go(func() { h.open(b.life) })
 	return h, nil
@@ -108,6 +117,9 @@ func (b *Broker) owner(ctx context.Context, name string, create bool) (*owner, e
 			return nil, fmt.Errorf("queue %q: %w", name, holdfast.ErrNoQueue)
 		}
 	}
+	if err := b.route(ctx, name); err != nil {
+		return nil, err
+	}
 	h, err := b.get(name)
 	if err != nil {
 		return nil, err
@@ -131,6 +143,11 @@ func (b *Broker) exists(ctx context.Context, name string) (bool, error) {
 	if h != nil {
 		return true, nil
 	}
+	return b.stored(ctx, name)
+}
+
+// stored tells whether a queue is stored.
+func (b *Broker) stored(ctx context.Context, name string) (bool, error) {
 	r, err := b.j.Open(ctx, StreamName(name))
 	if err != nil {
 		return false, fmt.Errorf("look for queue %q: %w", name, err)
@@ -149,7 +166,7 @@ func (b *Broker) names(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list queues: %w", err)
 		}
-		if name, ok := strings.CutPrefix(info.Name, streamPrefix); ok && !info.Dropped {
+		if name, ok := queueOf(info.Name); ok && !info.Dropped {
 			set[name] = true
 		}
 	}
@@ -219,7 +236,11 @@ func (h *handle) open(ctx context.Context) {
 		h.fail(fmt.Errorf("open queue %q: %w", h.name, holdfast.ErrClosed))
 		return
 	}
-	o, err := openOwner(ctx, h)
+	var o *owner
+	err := h.check(ctx)
+	if err == nil {
+		o, err = openOwner(ctx, h)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			b.log.Error("queue cannot be opened", "queue", h.name, "error", err)
@@ -233,6 +254,21 @@ func (h *handle) open(ctx context.Context) {
 	}
 	h.owner = o
 	close(h.ready)
+	if b.o.Cluster != nil {
+		b.o.Cluster.Opened(h.name)
+	}
+}
+
+// check refuses to create a queue that is only to be opened.
+func (h *handle) check(ctx context.Context) error {
+	if !h.mustExist {
+		return nil
+	}
+	ok, err := h.b.stored(ctx, h.name)
+	if err == nil && !ok {
+		err = holdfast.ErrNoQueue
+	}
+	return err
 }
 
 func (h *handle) fail(err error) {
@@ -240,6 +276,9 @@ func (h *handle) fail(err error) {
 	h.err, h.failedAt = err, time.Now()
 	h.mu.Unlock()
 	close(h.ready)
+	if c := h.b.o.Cluster; c != nil {
+		c.Stopped(h.name, err)
+	}
 }
 
 // gone takes the handle out of the registry, when its owner has stopped.

@@ -27,6 +27,7 @@ type sender struct {
 	id     queue.SenderID
 	ev     holdfast.SenderEvents
 	closed atomic.Bool // by either side; no event after it
+	limits message.Limits
 
 	// What the sender has used of its credit. Send is called by one goroutine at a time.
 	usedBytes uint64
@@ -58,7 +59,12 @@ func (b *Broker) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 	if err != nil {
 		return nil, opened, fmt.Errorf("open sender: %w", err)
 	}
-	s := &sender{o: o, ev: ev, window: firstWindow}
+	s := &sender{o: o, ev: ev, window: firstWindow, limits: b.o.Limits}
+	if c.Internal {
+		s.limits.Internal = true
+		// The origin and the moves come on top of what the sender was allowed.
+		s.limits.MaxFrameBytes += frameOverhead
+	}
 	if b.granted.Add(int64(s.window)) > b.o.SendBudget {
 		b.granted.Add(-int64(s.window))
 		return nil, opened, fmt.Errorf("open sender to queue %q: %w: senders hold all of the %d bytes that the broker has for unanswered messages",
@@ -109,7 +115,7 @@ func (b *Broker) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 		opened = holdfast.SenderOpened{
 			StreamUID: o.info.UID, Epoch: o.info.Epoch, Resume: r.resume,
 			Credit:  holdfast.SendCredit{Messages: s.creditMessages.Load(), Bytes: s.creditBytes.Load()},
-			MaxBody: b.o.Limits.MaxBody, MaxFrameBytes: b.o.Limits.MaxFrameBytes, Buffered: o.buffered.Load(),
+			MaxBody: s.limits.MaxBody, MaxFrameBytes: s.limits.MaxFrameBytes, Buffered: o.buffered.Load(),
 		}
 		return s, opened, nil
 	case <-ctx.Done():
@@ -131,13 +137,11 @@ func validProducer(p queue.Producer) error {
 }
 
 // Send implements holdfast.SenderLink.
-func (s *sender) Send(first uint64, frame []byte) error { return s.send(first, frame, s.o.b.o.Limits) }
-
-func (s *sender) send(first uint64, frame []byte, l message.Limits) error {
+func (s *sender) Send(first uint64, frame []byte) error {
 	if s.closed.Load() {
 		return fmt.Errorf("send to queue %q: %w", s.o.name, holdfast.ErrClosed)
 	}
-	info, err := message.Check(frame, l)
+	info, err := message.Check(frame, s.limits)
 	if err == nil {
 		err = s.charge(first, info.Count, len(frame))
 	}
