@@ -392,7 +392,7 @@ func (c *Core) forgive(lo, hi uint64) {
 			return
 		}
 		t, _ := c.entries.Get(x)
-		t.base, t.unstarted = t.count, 0
+		t.base, t.lost = t.count, 0
 		c.entries.Set(x, t)
 		c.isolated.Remove(x)
 		lo = x + 1

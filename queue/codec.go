@@ -48,7 +48,7 @@ func AppendEvent(dst []byte, e *Event) []byte {
 		dst = append(dst, bit(e.Announces, 1))
 		dst = binary.AppendUvarint(dst, uint64(e.Visibility))
 	case KindReturned:
-		dst = append(dst, byte(e.Cause), bit(e.Counted, 1)|bit(e.Unstarted, 2))
+		dst = append(dst, byte(e.Cause), bit(e.Counted, 1)|bit(e.Lost, 2)|bit(e.Alone, 4))
 		dst = appendTime(dst, e.Due, e.At)
 	case KindParked:
 		dst = append(dst, byte(e.Cause), bit(e.Counted, 1))
@@ -236,7 +236,7 @@ func readRest(r *wire.Reader, e *Event) {
 	case KindReturned:
 		e.Cause = Cause(r.Byte())
 		f := r.Byte()
-		e.Counted, e.Unstarted, e.Due = f&1 != 0, f&2 != 0, readTime(r, e.At)
+		e.Counted, e.Lost, e.Alone, e.Due = f&1 != 0, f&2 != 0, f&4 != 0, readTime(r, e.At)
 	case KindParked:
 		e.Cause, e.Counted = Cause(r.Byte()), r.Byte() == 1
 	case KindMoving:

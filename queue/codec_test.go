@@ -37,7 +37,7 @@ func sampleEvents() map[string]Event {
 		"leased":          {Kind: KindLeased, At: at, Spans: spans, Lease: 77, Announces: true, Visibility: 60_000},
 		"started":         {Kind: KindStarted, At: at, Spans: spans},
 		"returned":        {Kind: KindReturned, At: at, Spans: spans, Cause: CauseNack, Counted: true, Due: at + 1234},
-		"returned-lost":   {Kind: KindReturned, At: at, Spans: spans[:1], Cause: CauseDisconnected, Unstarted: true},
+		"returned-lost":   {Kind: KindReturned, At: at, Spans: spans[:1], Cause: CauseDisconnected, Lost: true},
 		"deleted":         {Kind: KindDeleted, At: at, Spans: spans},
 		"expired":         {Kind: KindExpired, At: at, Spans: spans},
 		"purged":          {Kind: KindPurged, At: at, Spans: []Span{{1, 1 << 40}}},
@@ -184,7 +184,7 @@ func busyCore(t testing.TB) *Core {
 		{Kind: KindReturned, At: at, Cause: CauseNack, Counted: true, Due: 30_000, Spans: []Span{{1, 1}}},
 		{Kind: KindParked, At: at, Cause: CauseNack, Counted: true, Spans: []Span{{2, 1}}},
 		{Kind: KindMoving, At: at, Target: "dlq", Spans: []Span{{3, 1}}},
-		{Kind: KindReturned, At: at, Cause: CauseDisconnected, Unstarted: true, Spans: []Span{{10, 2}}},
+		{Kind: KindReturned, At: at, Cause: CauseDisconnected, Lost: true, Spans: []Span{{10, 2}}},
 	} {
 		if err := c.Apply(c.NextSeq(), &e); err != nil {
 			t.Fatal(err)

@@ -168,13 +168,13 @@ type Core struct {
 
 // entry is what is known of a message that was handed out before.
 type entry struct {
-	due       int64  // while it is retrying
-	count     uint32 // counted deliveries
-	base      uint32 // how many of them were before the latest redrive
-	unstarted uint8  // times that its receiver was lost before it began
+	due   int64  // while it is retrying
+	count uint32 // counted deliveries
+	base  uint32 // how many of them were before the latest redrive
+	lost  uint8  // times that its receiver was lost, since the latest nack; isolateAfter: it is handed out alone
 }
 
-// isolateAfter is from how many unstarted disconnects on a message is handed out alone.
+// isolateAfter is from how many lost receivers on a message is handed out alone.
 const isolateAfter = 3
 
 // move is what is known of messages on their way to another queue.

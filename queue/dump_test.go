@@ -49,8 +49,8 @@ func dumpMessage(b *strings.Builder, c *Core, x uint64, now int64, located bool)
 	case StateBlocked:
 		state = StateReady
 	}
-	fmt.Fprintf(b, "%d %v due %d size %d prio %d key %x count %d base %d unstarted %d isolated %v foreign %v stored %d", x, state, due, c.sizes.At(x),
-		c.priority(x), keyOf(c, x), t.count, t.base, t.unstarted, c.isolated.Contains(x), c.foreign.Contains(x), c.ages.of(x))
+	fmt.Fprintf(b, "%d %v due %d size %d prio %d key %x count %d base %d lost %d isolated %v foreign %v stored %d", x, state, due, c.sizes.At(x),
+		c.priority(x), keyOf(c, x), t.count, t.base, t.lost, c.isolated.Contains(x), c.foreign.Contains(x), c.ages.of(x))
 	if state == StateMoving { // it does not expire any more
 	} else if end, ok := c.expiry.Find(x); ok && end > now {
 		fmt.Fprintf(b, " expires %d", end)

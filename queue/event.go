@@ -75,8 +75,11 @@ type Event struct {
 	Cause Cause
 	// Counted tells that the delivery counts against the limit. KindReturned, KindParked, KindMoving.
 	Counted bool
-	// Unstarted tells that the receiver was lost before it announced a start. KindReturned.
-	Unstarted bool
+	// Lost tells that the receiver was lost: if the delivery counts, one that had begun, otherwise before it announced a start.
+	// KindReturned.
+	Lost bool
+	// Alone tells that the messages are to be handed out alone from now on. KindReturned.
+	Alone bool
 	// Due is the queue time at which the messages become ready again, 0 for at once. KindReturned.
 	Due int64
 

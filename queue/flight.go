@@ -114,7 +114,7 @@ func (c *Core) lease(lo, hi uint64, f flight) {
 		r.used += n
 		r.usedBytes += c.sizes.Sum(lo, hi)
 		r.held.AddRange(lo, hi)
-		r.isolated = r.isolated || f.flags&flightIsolated != 0
+		r.isolated = r.isolated || f.flags&flightIsolated != 0 && !r.o.Unbound
 		c.scratch.runs = append(c.scratch.runs, Delivery{
 			LeaseSpan:    LeaseSpan{f.lease, lo, n},
 			Attempt:      int(f.attempt),
@@ -166,11 +166,16 @@ func (c *Core) applyReturned(e *Event) error {
 	for _, s := range e.Spans {
 		lo, hi := s.Seq, s.Seq+s.Count
 		n := c.cutFlights(lo, hi, func(lo, hi uint64, _ flight) {
-			switch {
-			case e.Counted:
+			if e.Counted {
 				c.countDeliveries(lo, hi)
-			case e.Unstarted:
-				c.countUnstarted(lo, hi)
+			}
+			switch {
+			case e.Alone:
+				c.countLost(lo, hi, isolateAfter)
+			case e.Lost:
+				c.countLost(lo, hi, 1)
+			case e.Cause == CauseNack:
+				c.survived(lo, hi)
 			}
 		})
 		if n != s.Count {
@@ -192,16 +197,30 @@ func (c *Core) applyReturned(e *Event) error {
 	return nil
 }
 
-// countUnstarted counts that a receiver was lost before it began with messages.
-func (c *Core) countUnstarted(lo, hi uint64) {
+// countLost counts n times that messages lost their receiver.
+func (c *Core) countLost(lo, hi uint64, n uint8) {
 	for x := lo; x < hi; x++ {
 		t, _ := c.entries.Get(x)
-		if t.unstarted < isolateAfter {
-			t.unstarted++
-		}
+		t.lost = min(t.lost+n, isolateAfter)
 		c.entries.Set(x, t)
-		if t.unstarted >= isolateAfter {
+		if t.lost >= isolateAfter {
 			c.isolated.Add(x)
 		}
+	}
+}
+
+// survived forgets the lost receivers of messages that one failed with and lived to say so.
+func (c *Core) survived(lo, hi uint64) {
+	for {
+		x, ok := c.nextEntry(lo, hi)
+		if !ok {
+			return
+		}
+		if t, _ := c.entries.Get(x); t.lost > 0 {
+			t.lost = 0
+			c.entries.Set(x, t)
+			c.isolated.Remove(x)
+		}
+		lo = x + 1
 	}
 }

@@ -36,7 +36,7 @@ type modelMsg struct {
 	started   bool // stored
 	count     int
 	base      int
-	unstarted int
+	lost      int
 }
 
 func newModel() *model {
@@ -74,7 +74,7 @@ func (m *model) ready(x *modelMsg) sure {
 	return no
 }
 
-func (m *model) isolated(x *modelMsg) bool { return x.unstarted >= isolateAfter }
+func (m *model) isolated(x *modelMsg) bool { return x.lost >= isolateAfter }
 
 // free tells whether the key of a message allows its hand-over.
 func (m *model) free(x *modelMsg) sure {
@@ -183,6 +183,9 @@ func (m *model) one(e *Event, x *modelMsg, n uint64) string {
 			x.state, x.due = StateRetrying, e.Due
 		}
 		over := e.Counted && m.cfg.MaxDeliveries > 0 && x.count-x.base >= m.cfg.MaxDeliveries
+		if over && e.Alone && m.cfg.MaxDeliveries > 1 && x.count-x.base == m.cfg.MaxDeliveries {
+			over = false // once more, alone
+		}
 		return wrongIf(!leased, "not leased") + wrongIf(over, "over the limit") +
 			wrongIf(e.Cause == CauseRelease && (e.Counted || e.Due > 0), "a release that counts or waits")
 	case KindDeleted:
@@ -208,7 +211,7 @@ func (m *model) one(e *Event, x *modelMsg, n uint64) string {
 		return wrongIf((e.Cause != 0) != leased, "leased or not") + wrongIf(under, "under the limit")
 	case KindUnparked:
 		parked := x.state == StateParked
-		x.state, x.base, x.unstarted = StateReady, x.count, 0
+		x.state, x.base, x.lost = StateReady, x.count, 0
 		return wrongIf(!parked, "not parked")
 	}
 	return "unknown kind"
@@ -225,8 +228,14 @@ func wrongIf(bad bool, what string) string {
 func (x *modelMsg) end(e *Event) {
 	if e.Counted {
 		x.count++
-	} else if e.Unstarted {
-		x.unstarted++
+	}
+	switch {
+	case e.Alone:
+		x.lost = isolateAfter
+	case e.Lost:
+		x.lost++
+	case e.Kind == KindReturned && e.Cause == CauseNack:
+		x.lost = 0
 	}
 }
 

@@ -240,10 +240,13 @@ func (k *picking) take(lo, hi uint64) uint64 {
 }
 
 // alone picks a message that is handed out alone, if the receiver holds nothing. Otherwise it is set apart for the message, unless another
-// one is, and gets nothing more until it holds nothing.
+// one is, and gets nothing more until it holds nothing. Where leases outlive the receiver, nothing tells whether it was lost, and alone
+// says nothing.
 func (k *picking) alone(x uint64) {
 	c := k.c
 	switch {
+	case k.r.o.Unbound:
+		k.take(x, x+1)
 	case len(c.scratch.spans) == 0 && k.r.held.Len() == 0:
 		k.take(x, x+1)
 		k.done = true

@@ -44,6 +44,19 @@ func (f *flight) begun() bool {
 	return f.flags&flightAnnounces == 0 || f.flags&flightStarted != 0 || f.flags&(flightCounts|flightIsolated) == flightCounts
 }
 
+// leaseExpiry is what the end of a lease by its deadline says. A receiver that is connected failed with it; one that is lost, or
+// was when the broker started, may have been lost with it.
+func (c *Core) leaseExpiry(f *flight) leaseEnding {
+	end := leaseEnding{counted: true}
+	switch r := c.receivers[f.receiver]; {
+	case r != nil && r.lost:
+		end.lost = !r.clean
+	case f.receiver == 0:
+		end.lost = true
+	}
+	return end
+}
+
 // giveBackLost gives back what a lost receiver holds, as far as it is time.
 func (c *Core) giveBackLost(r *receiver) {
 	all := r.until <= c.now
@@ -61,9 +74,8 @@ func (c *Core) giveBackLost(r *receiver) {
 		}
 	}
 	c.scratch.pieces = pieces
-	c.giveBack(pieces, CauseDisconnected, func(f *flight) (counted, unstarted bool) {
-		counted = f.begun() || f.flags&flightCounts != 0
-		return counted, !counted && !r.clean
+	c.giveBack(pieces, CauseDisconnected, func(f *flight) leaseEnding {
+		return leaseEnding{counted: f.begun() || f.flags&flightCounts != 0, lost: !r.clean}
 	}, 0)
 	if r.held.Len() == 0 {
 		delete(c.receivers, r.id)
@@ -106,7 +118,7 @@ func (c *Core) ResumeReceiver(now int64, old, id ReceiverID, o ReceiverOptions, 
 		c.flights.Set(p.lo, p.hi, p.f)
 		c.leaseEnd.Add(c.now, p.f.deadline, p.lo, p.hi)
 		r.held.AddRange(p.lo, p.hi)
-		r.isolated = r.isolated || p.f.flags&flightIsolated != 0
+		r.isolated = r.isolated || p.f.flags&flightIsolated != 0 && !o.Unbound
 		kept = append(kept, LeaseSpan{p.f.lease, p.lo, p.hi - p.lo})
 	}
 	if before := c.receivers[old]; before != nil && old != 0 {

@@ -206,7 +206,7 @@ func (c *Core) Nack(now int64, t Token, spans []LeaseSpan, delay int64) {
 	if delay < 0 {
 		delay = byPolicy
 	}
-	c.giveBack(pieces, CauseNack, func(*flight) (bool, bool) { return true, false }, delay)
+	c.giveBack(pieces, CauseNack, func(*flight) leaseEnding { return leaseEnding{counted: true} }, delay)
 	c.finish()
 }
 
@@ -216,7 +216,7 @@ func (c *Core) Release(now int64, t Token, spans []LeaseSpan) {
 	if !ok {
 		return
 	}
-	c.giveBack(pieces, CauseRelease, func(*flight) (bool, bool) { return false, false }, 0)
+	c.giveBack(pieces, CauseRelease, func(*flight) leaseEnding { return leaseEnding{} }, 0)
 	c.finish()
 }
 
@@ -245,15 +245,36 @@ func (c *Core) Extend(now int64, t Token, spans []LeaseSpan, by int64) {
 // byPolicy as a delay means that of the retry policy.
 const byPolicy = -1
 
-// giveBack ends leases otherwise than by a delete. counts says of each whether the delivery counts against the limit,
-// and whether the receiver was lost before it began. What is over the limit is parked or moves; what would have expired while it was leased
-// expires; the rest becomes ready after delay ms.
-func (c *Core) giveBack(pieces []piece, cause Cause, counts func(*flight) (counted, unstarted bool), delay int64) {
+// leaseEnding is what the end of a lease says of a message.
+type leaseEnding struct {
+	counted bool // the delivery counts against the limit
+	lost    bool // the receiver was lost: if the delivery counts, it had begun with the message
+}
+
+// alone tells whether a message is handed out alone after a lease that ended so: once its next loss would take it over the limit. A limit
+// of one delivery is one.
+func (e leaseEnding) alone(tries, limit int) bool {
+	return e.lost && e.counted && limit > 1 && tries+1 >= limit
+}
+
+// over tells whether a message is over the limit. One that its receiver was lost with, not alone, is handed out once more, alone, which
+// tells whether it was the reason.
+func (e leaseEnding) over(f *flight, limit int) bool {
+	if !e.counted || limit == 0 || int(f.tries) < limit {
+		return false
+	}
+	return limit == 1 || !e.lost || f.flags&flightIsolated != 0
+}
+
+// giveBack ends leases otherwise than by a delete, how is what ending says of each. What is over the limit is parked or moves; what would
+// have expired while it was leased expires; the rest becomes ready after delay ms.
+func (c *Core) giveBack(pieces []piece, cause Cause, ending func(*flight) leaseEnding, delay int64) {
 	var g returns
 	for i := range pieces {
 		p := &pieces[i]
-		counted, unstarted := counts(&p.f)
-		if counted && c.cfg.MaxDeliveries > 0 && int(p.f.tries) >= c.cfg.MaxDeliveries {
+		end := ending(&p.f)
+		counted := end.counted
+		if end.over(&p.f, c.cfg.MaxDeliveries) {
 			e := Event{Kind: KindParked, Cause: cause, Counted: true}
 			if c.cfg.DeadLetter != "" {
 				e.Kind, e.Target, e.Reason = KindMoving, c.cfg.DeadLetter, ReasonMaxDeliveries
@@ -271,7 +292,7 @@ func (c *Core) giveBack(pieces []piece, cause Cause, counts func(*flight) (count
 			}
 		}
 		c.splitExpired(p.lo, p.hi, func(lo, hi uint64, expired bool) {
-			e := Event{Kind: KindReturned, Cause: cause, Counted: counted, Unstarted: unstarted, Due: due}
+			e := Event{Kind: KindReturned, Cause: cause, Counted: counted, Lost: end.lost, Alone: end.alone(int(p.f.tries), c.cfg.MaxDeliveries), Due: due}
 			if expired {
 				e = Event{Kind: KindExpired}
 			}
@@ -293,7 +314,7 @@ func (g *returns) add(e Event, lo, hi uint64) {
 	// Those that are the same mostly follow each other.
 	for i := len(*g) - 1; i >= max(0, len(*g)-8); i-- {
 		r := &(*g)[i]
-		if r.e.Kind == e.Kind && r.e.Counted == e.Counted && r.e.Unstarted == e.Unstarted && r.e.Due == e.Due {
+		if r.e.Kind == e.Kind && r.e.Counted == e.Counted && r.e.Lost == e.Lost && r.e.Alone == e.Alone && r.e.Due == e.Due {
 			r.spans = appendSpan(r.spans, lo, hi)
 			return
 		}

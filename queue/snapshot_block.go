@@ -16,7 +16,7 @@ import (
 //	runs  live; delayed, retrying, parked, foreign, to expire; of each priority from 1 to 9; keyed
 //	      moves: their number, and for each: gap, length, at, target, reason
 //	      flights: their number, and for each: gap, length, lease, visibility, attempt, tries, flags
-//	      entries: their number, and for each: gap, count, base, unstarted, due
+//	      entries: their number, and for each: gap, count, base, lost, due
 //	      sizes: for each run of live messages the stretches of equal size, as length and size
 //	      key hashes: eight bytes for each keyed message
 //	      records: their number, and for each: gap, bytes
@@ -103,7 +103,7 @@ func (s *Snapshot) appendEntries(b []byte, lo, hi uint64) []byte {
 		if s.retrying.Contains(x) {
 			due = t.due
 		}
-		for _, v := range []uint64{x - at, uint64(t.count), uint64(t.base), uint64(t.unstarted), uint64(due)} {
+		for _, v := range []uint64{x - at, uint64(t.count), uint64(t.base), uint64(t.lost), uint64(due)} {
 			body = binary.AppendUvarint(body, v)
 		}
 		at = x
@@ -198,13 +198,13 @@ func (c *Core) readEntries(r *reader, lo, hi uint64) {
 	for range r.Count(5, blockSize) {
 		at += r.next(at, hi)
 		t := entry{count: uint32(r.Count(0, math.MaxUint32)), base: uint32(r.Count(0, math.MaxUint32)),
-			unstarted: uint8(r.Count(0, isolateAfter)), due: int64(r.Uint())}
+			lost: uint8(r.Count(0, isolateAfter)), due: int64(r.Uint())}
 		if r.Bad || t.base > t.count || !c.live.Contains(at) {
 			r.Fail()
 			return
 		}
 		c.entries.Set(at, t)
-		if t.unstarted >= isolateAfter {
+		if t.lost >= isolateAfter {
 			c.isolated.Add(at)
 		}
 	}

@@ -95,7 +95,7 @@ func (c *Core) tickLeases() {
 	}
 	c.scratch.pieces = pieces
 	c.loseLeases(pieces, LostExpired)
-	c.giveBack(pieces, CauseLeaseExpired, func(*flight) (bool, bool) { return true, false }, 0)
+	c.giveBack(pieces, CauseLeaseExpired, c.leaseExpiry, 0)
 }
 
 // loseLeases tells receivers that they hold messages no longer.

@@ -21,6 +21,9 @@ import (
 var seedFlag = flag.Uint64("seed", 0, "seed of the random choices; 0 draws one")
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(workerEnv); addr != "" {
+		poisonedWorker(addr)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if err := clitest.Clean(); err != nil {
 			fmt.Println(err)

@@ -2,7 +2,6 @@ package killtest_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -296,49 +295,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// A command that kills the receiver that runs it, and with it one message among good ones: exactly that message ends in the dead-letter queue.
-//
-// One worker: what others have in progress when the receiver is killed was begun too, and counts.
-func TestPoisonKillsReceiver(t *testing.T) {
-	b := killtest.NewBroker(t)
-	for _, args := range [][]string{{"dead"}, {"work", "--max-deliveries", "3", "--dead-letter", "dead", "--visibility", "1s", "--retry-first", "0s"}} {
-		clitest.Run(t, append(append([]string{"queue", "create"}, args...), "--addr", b.Addr)...).Want(t, 0)
-	}
-	var in []string
-	for i := range 100 {
-		if i == 50 {
-			in = append(in, "poison")
-			continue
-		}
-		in = append(in, fmt.Sprint("good ", i))
-	}
-	clitest.RunIn(t, strings.Join(in, "\n"), "send", "work", "--lines", "--addr", b.Addr).Want(t, 0)
-	const handle = `b=$(cat); case $b in poison) kill -9 $PPID;; *) echo "$b" >>"$OUT.log";; esac`
-	out := filepath.Join(clitest.Dir(t), "out")
-	kills := 0
-	ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
-	defer cancel()
-	for ctx.Err() == nil {
-		c := start(t, "", "", []string{"OUT=" + out}, "receive", "work", "--addr", b.Addr, "--wait", "8s", "--exec", handle)
-		if c.Wait() == nil {
-			break
-		}
-		kills++
-	}
-	r := clitest.Run(t, "receive", "dead", "--count", "2", "--wait", "200ms", "--output", "json", "--addr", b.Addr).Want(t, 1)
-	if strings.Count(r.Out, "\n") != 1 || !strings.Contains(r.Out, `"body":"poison"`) || !strings.Contains(r.Out, `"hops":[{"queue":"work","reason":"max-deliveries","deliveries":3`) {
-		t.Errorf("dead letters: %s", r.Out)
-	}
-	times := written(t, out)
-	for _, l := range in {
-		if l != "poison" && times[l] == 0 {
-			t.Errorf("%s was not worked on", l)
-		}
-	}
-	if kills != 3 {
-		t.Errorf("the receiver was killed %d times, with a limit of 3 deliveries", kills)
-	}
-	t.Logf("%d kills", kills)
 }
