@@ -37,10 +37,27 @@ type Flags struct {
 // Register adds the flags to a command.
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	*f = Flags{timeout: cli.Duration(30 * time.Second), maxBody: message.DefaultMaxBody}
-	fs.StringSliceVar(&f.addrs, "addr", []string{client.DefaultAddr}, "`address` of the broker, or several, separated by commas: HOST:PORT or unix:PATH")
+	fs.StringSliceVar(&f.addrs, "addr", []string{client.DefaultAddr}, addrUsage)
 	fs.StringVar(&f.journal, "journal", "", "work on the journal of this `URL` directly, instead of with a broker at an address")
 	fs.Var(&f.timeout, "timeout", "give up when the broker could not be reached for this long; 0s means never")
 	fs.Var(&f.maxBody, "max-body", "largest body of a message, with --journal")
+	f.registerCredentials(fs)
+}
+
+const addrUsage = "`address` of the broker, or several, separated by commas: HOST:PORT or unix:PATH"
+
+// RegisterClient adds the flags for a broker at an address alone, for a command that uses ClientOptions instead of With. Without an
+// address there is none.
+func (f *Flags) RegisterClient(fs *pflag.FlagSet) {
+	*f = Flags{}
+	fs.StringSliceVar(&f.addrs, "addr", nil, addrUsage+"; default: a broker of its own")
+	f.registerCredentials(fs)
+}
+
+// Addrs are the addresses that the flags name.
+func (f *Flags) Addrs() []string { return f.addrs }
+
+func (f *Flags) registerCredentials(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.tls, "tls", false, "connect with TLS, trusting the system's CAs; implied by the other --tls flags")
 	fs.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the CAs that sign the broker's certificate, PEM")
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`file` with the certificate to present, PEM")
@@ -72,8 +89,8 @@ func (f *Flags) Limit(ctx context.Context) (context.Context, context.CancelFunc)
 
 var errNoAnswer = errors.New("no answer")
 
-// clientOptions are what the flags say for a client.
-func (f *Flags) clientOptions(a *cli.App) (client.Options, error) {
+// ClientOptions are what the flags say for a client.
+func (f *Flags) ClientOptions(a *cli.App) (client.Options, error) {
 	o := client.Options{
 		Addrs: f.addrs, Name: "holdfast-cli/" + a.Version, Lazy: true, Logger: a.Log,
 		// Who waits at a command line would rather have it soon than spare the broker.
@@ -138,7 +155,7 @@ func (f *Flags) open(ctx context.Context, a *cli.App) (*Broker, error) {
 	if embedded {
 		return f.openJournal(ctx, a)
 	}
-	o, err := f.clientOptions(a)
+	o, err := f.ClientOptions(a)
 	if err != nil {
 		return nil, err
 	}

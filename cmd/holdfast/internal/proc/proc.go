@@ -24,7 +24,13 @@ type Process struct {
 
 // Start starts a program. Its output and errors go to log, which must be a file or may be written to at any time.
 func Start(binary string, args []string, log io.Writer) (*Process, error) {
+	return StartIn(nil, binary, args, log)
+}
+
+// StartIn is Start in an environment; nil is that of this process.
+func StartIn(env []string, binary string, args []string, log io.Writer) (*Process, error) {
 	cmd := exec.Command(binary, args...)
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: what the terminal sends to this process is for this one to pass on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

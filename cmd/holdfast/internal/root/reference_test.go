@@ -25,7 +25,7 @@ const (
 
 // reference describes all commands with their flags.
 func reference(b *strings.Builder, cmd *cobra.Command) {
-	if cmd.Name() == "help" || cmd.Name() == "completion" {
+	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
 		return
 	}
 	if cmd.HasParent() {

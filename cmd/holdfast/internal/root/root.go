@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/bench"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/demo"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journalcmd"
@@ -124,7 +125,7 @@ Data goes to standard output, everything else to standard error. Exit codes: 0 d
 	fs.StringVar(&level, "log-level", "", "least important log messages that are shown: debug, info, warn, error (default: info for serve, else error)")
 	fs.Var(&format, "log-format", "form of log messages")
 	cmd.AddCommand(serve.Command(a), send.Command(a), receive.Command(a), settle.Ack(a), settle.Nack(a), settle.Extend(a),
-		queuecmd.Command(a), journalcmd.Command(a), demo.Command(a), versionCommand(a))
+		queuecmd.Command(a), journalcmd.Command(a), bench.Command(a), demo.Command(a), versionCommand(a))
 	nameArguments(cmd)
 	return cmd
 }

@@ -40,6 +40,7 @@ type flags struct {
 	tlsCert, tlsKey, tlsClientCA string
 	policy                       string
 	insecure                     bool
+	pprof                        bool
 }
 
 // Command returns "holdfast serve".
@@ -69,6 +70,7 @@ On the --http address: /healthz (the process lives), /readyz (all queues are rec
 	fs.StringVar(&f.journal, "journal", DefaultJournal, "`URL` of the journal")
 	fs.StringSliceVar(&f.listen, "listen", []string{DefaultListen}, "`address` for clients, HOST:PORT or unix:PATH; can be repeated")
 	fs.StringVar(&f.http, "http", DefaultHTTP, "`address` for /healthz, /readyz and /metrics, HOST:PORT or unix:PATH; empty for none")
+	fs.BoolVar(&f.pprof, "pprof", false, "serve profiles of this process at the --http address, below /debug/pprof/")
 	fs.StringVar(&f.advertise, "advertise", "", "`address` of this broker that clients are told")
 	fs.Var(&f.maxBody, "max-body", "largest body of a message")
 	fs.Var(&f.cache, "cache", "memory for messages that will soon be handed out")

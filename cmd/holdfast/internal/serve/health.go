@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"sync"
 
 	"github.com/holdfastmq/holdfast/broker"
@@ -60,8 +61,8 @@ func (s *state) ready() (bool, string) {
 	return opening == 0, text
 }
 
-// handler serves health and metrics.
-func (s *state) handler(metrics http.Handler) http.Handler {
+// handler serves health and metrics, and profiles if that is asked for.
+func (s *state) handler(metrics http.Handler, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "alive") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -73,6 +74,11 @@ func (s *state) handler(metrics http.Handler) http.Handler {
 		answer(w, code, text)
 	})
 	mux.Handle("GET /metrics", metrics)
+	if profiles {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	return mux
 }
 

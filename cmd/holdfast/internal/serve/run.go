@@ -110,7 +110,7 @@ func (p *process) health(ctx context.Context, syncs *metrics.Syncs) (*http.Serve
 		return nil, fmt.Errorf("serve health and metrics: %w", err)
 	}
 	web := &http.Server{
-		Handler:           p.state.handler(metrics.Handler(p.a.Version, &p.state, syncs)),
+		Handler:           p.state.handler(metrics.Handler(p.a.Version, &p.state, syncs), p.f.pprof),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
 	}

@@ -1,0 +1,15 @@
+package ceiling
+
+import (
+	"os"
+	"syscall"
+)
+
+// syncData is fdatasync.
+func syncData(f *os.File) error {
+	for {
+		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR { //nolint:errorlint // a system call returns the number itself
+			return err
+		}
+	}
+}

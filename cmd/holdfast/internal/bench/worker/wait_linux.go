@@ -1,0 +1,24 @@
+package worker
+
+import (
+	"syscall"
+	"time"
+)
+
+// waitUntil waits by the system's own clock: timers of the Go runtime are up to a millisecond late where nothing else happens.
+func waitUntil(at time.Time) {
+	for {
+		d := time.Until(at)
+		if d <= 0 {
+			return
+		}
+		ts := syscall.NsecToTimespec(int64(d))
+		_ = syscall.Nanosleep(&ts, nil) // interrupted, it goes round again
+	}
+}
+
+// exactTimers asks for the calling thread to be woken without slack.
+func exactTimers() {
+	const prSetTimerSlack = 29
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerSlack, 1, 0)
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package worker
+
+import "time"
+
+func waitUntil(at time.Time) {
+	t := time.NewTimer(time.Until(at))
+	defer t.Stop()
+	<-t.C
+}
+
+func exactTimers() {}
