@@ -49,6 +49,14 @@ func (c *cell) waitOn() <-chan struct{} {
 	return c.done
 }
 
+// wake wakes all who wait for the cell. Under the sender's lock.
+func (c *cell) wake() {
+	if c.done != nil {
+		close(c.done)
+		c.done = nil
+	}
+}
+
 // has tells whether slot i is settled.
 func (c *cell) has(i int) bool { return c.settled.Load()&(1<<i) != 0 }
 

@@ -119,6 +119,7 @@ type Sender struct {
 	// What is accepted from callers: numbers and bytes of messages without an outcome, and who waits for room.
 	inFlight, inBytes int
 	waiting           admissions
+	end               *sharedEnd // of the context that callers waited with last, nil if that has none
 	spare             *admission // to be used again
 	admitted          int        // have room, are not in a frame yet
 
@@ -311,73 +312,6 @@ func (s *Sender) notStored(err error) error {
 
 func (s *Sender) unknown(err error) error {
 	return fmt.Errorf("send to queue %q: %w: %w", s.queue, ErrUnknown, err)
-}
-
-// place is where the outcome of a message will be.
-type place struct {
-	c    *cell
-	i    int
-	done <-chan struct{} // nil for messages with a done function
-}
-
-// await waits for the outcome of a message.
-func (s *Sender) await(ctx context.Context, p place) (ID, error) {
-	end := ctx.Done()
-	for {
-		if end == nil {
-			<-p.done
-		} else {
-			select {
-			case <-p.done:
-			case <-end:
-				return s.giveUp(ctx, p.c, p.i)
-			}
-		}
-		if p.c.has(p.i) {
-			return s.result(p.c, p.i)
-		}
-		// Only a part of the cell was settled.
-		s.mu.Lock()
-		p.done = p.c.waitOn()
-		s.mu.Unlock()
-	}
-}
-
-// giveUp ends the wait for a message whose caller's context ended: if the link never had it, it will not have it.
-func (s *Sender) giveUp(ctx context.Context, c *cell, i int) (ID, error) {
-	s.mu.Lock()
-	if c.has(i) {
-		s.mu.Unlock()
-		return s.result(c, i)
-	}
-	defer s.mu.Unlock()
-	for f := s.pending.head; f != nil; f = f.next {
-		if !f.withdraw(c, i) {
-			continue
-		}
-		c.settled.Store(c.settled.Load() | 1<<i)
-		s.release(1, int(c.sizes[i]))
-		s.stats.Refused++
-		s.kick()
-		return ID{}, s.notStored(context.Cause(ctx))
-	}
-	s.stats.Unknown++
-	return ID{}, s.unknown(context.Cause(ctx))
-}
-
-func (s *Sender) result(c *cell, i int) (ID, error) {
-	if c.strange.Load() {
-		s.mu.Lock()
-		o, ok := c.odd[i]
-		s.mu.Unlock()
-		if ok {
-			return o.id, o.err
-		}
-	}
-	if c.ids[i] == 0 {
-		return ID{}, nil
-	}
-	return ID{c.uid, c.ids[i]}, nil
 }
 
 // Stats returns the sender's counters.

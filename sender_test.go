@@ -152,6 +152,65 @@ func TestThreeOutcomes(t *testing.T) {
 	})
 }
 
+// G9, G10: the end of a context that many callers share ends the waits of all of them, and of no other, wherever their messages are.
+func TestSharedContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNaive(t, &naiveOptions{limit: 151, tight: true})
+		q := newQueue(n)
+		if _, err := q.Send(t.Context(), msg("first")); err != nil {
+			t.Fatal(err)
+		}
+		n.ask(func() { n.latency = time.Minute })
+		shared, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		var unknown, notStored, stored int
+		var mu sync.Mutex
+		send := func(ctx context.Context, i int) {
+			wg.Go(func() {
+				_, err := q.Send(ctx, msg(fmt.Sprint(i)))
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case errors.Is(err, holdfast.ErrUnknown):
+					unknown++
+				case errors.Is(err, context.DeadlineExceeded):
+					notStored++
+				case err == nil:
+					stored++
+				default:
+					t.Error(err)
+				}
+				if d, ok := ctx.Deadline(); ok && i < 200 && (err == nil || time.Now() != d) {
+					t.Errorf("send %d ended with %v, %v after its context", i, err, time.Since(d))
+				}
+			})
+			synctest.Wait()
+		}
+		for i := range 200 { // some are handed over at once, the others wait for answers to those
+			if i%5 == 4 {
+				send(t.Context(), i)
+			} else {
+				send(shared, i)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		send(shared, 200) // ended before it began
+		mu.Lock()
+		handedOver := unknown
+		if unknown == 0 || notStored < 41 || unknown+notStored != 161 || stored != 0 {
+			t.Errorf("%d unknown, %d not stored, %d stored", unknown, notStored, stored)
+		}
+		mu.Unlock()
+		n.ask(func() { n.limit = 1000; n.roomy() })
+		wg.Wait()
+		if stored != 40 || len(n.bodies()) != 41+handedOver {
+			t.Errorf("%d of the patient are stored, %d in all", stored, len(n.bodies()))
+		}
+		closeQueue(t, q)
+	})
+}
+
 // A batch of which a part was withdrawn goes on without it.
 func TestWithdrawFromTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -129,6 +129,7 @@ func (s *Sender) admit(ctx context.Context, m *Message, fn func(ID, error)) (pla
 	p := place{c: c, i: i}
 	if fn == nil {
 		p.done = c.waitOn()
+		p.end = s.endOf(ctx)
 	} else {
 		if c.fns == nil {
 			c.fns = make([]func(ID, error), cellSize)
@@ -288,10 +289,7 @@ func (s *Sender) wakeCell(c *cell, mask uint64) {
 		return
 	}
 	c.settled.Store(c.settled.Load() | mask)
-	if c.done != nil {
-		close(c.done)
-		c.done = nil
-	}
+	c.wake()
 	var called uint64
 	n, bytes := 0, 0
 	for m := mask; m != 0; m &= m - 1 {

@@ -82,6 +82,7 @@ func (s *Sender) run(ctx context.Context) {
 			s.closeStream(s.o.Incarnation == "")
 		case actExit:
 			s.closeStream(false)
+			s.forgetEnd()
 			s.abort()
 			s.running = false
 			s.progress()
