@@ -1,0 +1,182 @@
+package segment
+
+import (
+	"fmt"
+	"time"
+)
+
+// tickEvery is how often maintain looks around: how long discards and buffered records wait at most where nothing else is stored.
+const tickEvery = 250 * time.Millisecond
+
+func (j *Journal) start() {
+	j.loops.Add(2)
+	go j.commitLoop()
+	go j.completeLoop()
+	if j.opts.ReadOnly {
+		return
+	}
+	j.helpers.Add(3)
+	go j.maintainLoop()
+	go j.prepareLoop()
+	go j.moveLoop()
+	j.kickPrepare()
+}
+
+func (j *Journal) kickMark() {
+	select {
+	case j.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (j *Journal) kickPrepare() {
+	select {
+	case j.prepare <- struct{}{}:
+	default:
+	}
+}
+
+// prepareLoop makes the next segment ready before it is needed, and writes zeros ahead.
+func (j *Journal) prepareLoop() {
+	defer j.helpers.Done()
+	for {
+		select {
+		case <-j.closing:
+			return
+		case <-j.prepare:
+		}
+		if j.refuse() != nil || j.isBroken() {
+			continue
+		}
+		err := j.files.prepare()
+		if s := j.current.Load(); err == nil && s != nil {
+			err = j.files.zeroAhead(s, j.durablePos().off)
+		}
+		if err != nil {
+			if isNoSpace(err) {
+				j.space.noSpace()
+			}
+			j.warn("journal: the next segment cannot be made ready", "dir", j.dir, "err", err)
+		}
+	}
+}
+
+// maintainLoop does what nobody waits for: the mark, the ballast, late syncs, checkpoints.
+func (j *Journal) maintainLoop() {
+	defer j.helpers.Done()
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	var saved time.Time
+	kicked := true
+	for {
+		now := time.Now()
+		j.space.look(true)
+		if j.refuse() == nil && !j.isBroken() {
+			if kicked || now.Sub(saved) >= j.opts.MarkEvery-tickEvery/2 && j.durable.Load() != j.marked.pos.n {
+				saved = now
+				if err := j.saveMark(false); err != nil {
+					j.warn("journal: high-water mark not written", "err", err)
+				}
+			}
+			j.q.flush()
+			if j.unsaved.Load() > j.durable.Load() {
+				j.q.put(&op{kind: opSync, done: make(chan error, 1)})
+			}
+			if err := j.tidy(); err != nil && j.ctx.Err() == nil {
+				if isNoSpace(err) {
+					j.space.noSpace()
+				}
+				j.warn("journal: checkpoint not written", "err", err)
+			}
+		}
+		kicked = false
+		select {
+		case <-j.closing:
+			return
+		case <-t.C:
+		case <-j.kick:
+			kicked = true
+		}
+	}
+}
+
+// checkpointShare is how many bytes of log are written for one of a checkpoint, at least.
+const checkpointShare = 16
+
+// tidy writes a checkpoint if it is time, and takes segments out of use that are not needed.
+func (j *Journal) tidy() error {
+	j.maintaining.Lock()
+	defer j.maintaining.Unlock()
+	pos := j.durablePos()
+	tail := j.tailBytes(pos)
+	short := j.space.level.Load() != spaceOK
+	due := tail >= max(j.files.size/4, checkpointShare*int64(j.ck.size)) && pos.seg != j.ck.pos.seg
+	if !due && j.wanted.Load() || !due && short {
+		due = pos.n != j.ck.pos.n && (j.wanted.Load() || tail > int64(j.ck.size))
+	}
+	if due {
+		j.wanted.Store(false)
+		if err := j.saveCheckpoint(j.ctx); err != nil {
+			return err
+		}
+	}
+	return j.recycle()
+}
+
+// tailBytes is how much log is behind the checkpoint.
+func (j *Journal) tailBytes(pos position) int64 {
+	if pos.seg == j.ck.pos.seg {
+		return pos.off - j.ck.pos.off
+	}
+	n := pos.off
+	j.files.mu.Lock()
+	defer j.files.mu.Unlock()
+	for number, s := range j.files.segs {
+		if number >= j.ck.pos.seg && number < pos.seg {
+			n += s.size.Load()
+		}
+	}
+	return n
+}
+
+// recycle takes segments out of use that nothing needs.
+func (j *Journal) recycle() error {
+	active := j.current.Load()
+	keep := maxFree
+	if j.space.level.Load() != spaceOK {
+		keep = 1
+	}
+	_, err := j.files.recycle(func(s *segment) bool {
+		return s == active || s.bad.Load() && s.size.Load() > 0 || s.number >= j.ck.pos.seg || s.live.Load() != 0 || s.movedAt.Load() > j.ck.pos.n
+	}, keep)
+	j.files.closeUnused(active)
+	if err != nil {
+		return fmt.Errorf("remove segments: %w", err)
+	}
+	return nil
+}
+
+// saveMark writes the mark.
+func (j *Journal) saveMark(clean bool) error {
+	j.markMu.Lock()
+	defer j.markMu.Unlock()
+	m := mark{gen: j.marked.gen + 1, clean: clean, pos: j.durablePos(), checkpoint: j.ck.pos.n, streams: map[uint32]markedStream{}}
+	for _, st := range j.allStreams() {
+		st.mu.Lock()
+		if s := &st.sure; s.epoch > 0 && st.damage == nil {
+			m.streams[st.no] = markedStream{st.name, *s}
+		}
+		st.mu.Unlock()
+	}
+	for no, s := range j.kept {
+		m.streams[no] = s
+	}
+	if err := writeMark(j.fs, j.dir, &m); err != nil {
+		if isNoSpace(err) {
+			j.space.noSpace()
+		}
+		return err
+	}
+	j.marked = m
+	return nil
+}
