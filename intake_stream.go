@@ -1,6 +1,8 @@
 package holdfast
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfastmq/holdfast/message"
@@ -112,6 +114,10 @@ func (st *intakeStream) Broken(err error) {
 	if c.stream != st {
 		return
 	}
+	if errors.Is(err, ErrNoQueue) {
+		c.deleted()
+		return
+	}
 	if time.Since(st.since) > retryCap {
 		c.backoff.reset()
 	}
@@ -143,6 +149,20 @@ func (st *intakeStream) Broken(err error) {
 		}
 		c.waiting = again
 	}
+	c.cond.Broadcast()
+	c.kick()
+}
+
+// deleted ends the intake when its queue was deleted, and with it all that is held.
+func (c *intake) deleted() {
+	c.drop()
+	c.log.Warn("the queue was deleted")
+	for b := c.held.head; b != nil; {
+		next := b.next
+		c.loseSpan(b, 0, b.n, "queue deleted")
+		b = next
+	}
+	c.fail(fmt.Errorf("receive from queue %q: %w", c.queue, ErrDeleted))
 	c.cond.Broadcast()
 	c.kick()
 }

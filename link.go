@@ -77,7 +77,7 @@ type SenderEvents interface {
 	// Waits says that the queue grants nothing more at present, and why; waits is false when that has passed.
 	Waits(waits bool, reason string)
 	// Broken ends the stream: nothing more comes. What was sent and not answered is unknown until the
-	// sender opens a new stream under the same producer and sends it again.
+	// sender opens a new stream under the same producer and sends it again. ErrNoQueue: the queue was deleted.
 	Broken(err error)
 }
 
@@ -126,7 +126,8 @@ type ReceiverEvents interface {
 	Deliver(runs []Run)
 	// Lost says that the receiver no longer holds messages.
 	Lost(spans []queue.LeaseSpan, reason string)
-	// Broken ends the stream. What the receiver holds can be kept by opening a new one with the same session.
+	// Broken ends the stream. What the receiver holds can be kept by opening a new one with the same session. ErrNoQueue: the queue was
+	// deleted.
 	Broken(err error)
 }
 
@@ -155,7 +156,7 @@ type ReceiverLink interface {
 }
 
 // Admin is the administrative calls of a broker. Queue names are validated; a queue that does not exist is
-// ErrNoQueue, but for Create and Configure.
+// ErrNoQueue, but for Create.
 type Admin interface {
 	// Create makes a queue with a configuration; ErrQueueExists if there is one with another.
 	Create(ctx context.Context, name string, cfg queue.Config) error
@@ -169,7 +170,7 @@ type Admin interface {
 	Pause(ctx context.Context, name string, paused bool) error
 	// Purge deletes everything stored before the call, and returns how many messages.
 	Purge(ctx context.Context, name string) (uint64, error)
-	// Delete drops the queue with everything in it. Its streams end with ErrNoQueue.
+	// Delete drops the queue with everything in it. Its streams end with ErrDeleted.
 	Delete(ctx context.Context, name string) error
 	// Peek returns up to limit messages without leasing them, from seq from on.
 	Peek(ctx context.Context, name string, o PeekOptions) ([]PeekedMessage, error)

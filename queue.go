@@ -139,7 +139,9 @@ func (q *Queue) Redrive(ctx context.Context, target string, limit int) (uint64, 
 	return q.link.Admin().Redrive(ctx, q.name, target, limit)
 }
 
-// Delete deletes the queue with all its messages.
+// Delete deletes the queue with all its messages. Senders and receivers that are open then end with ErrDeleted; so do calls of Send and
+// SendBatch that wait. Whoever uses the name later makes a new queue of it, with the default configuration, if the broker creates queues on
+// use.
 func (q *Queue) Delete(ctx context.Context) error { return q.link.Admin().Delete(ctx, q.name) }
 
 // Settle acknowledges, gives back or extends by receipt, for messages that were received unbound to a stream. d is the

@@ -164,8 +164,31 @@ func (st *senderStream) Broken(err error) {
 	s := st.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.broke(err, nil)
+	// A hand-over may have noticed the end before.
+	if errors.Is(err, ErrNoQueue) && (s.stream == st || s.stream == nil) {
+		st.err = err
+		s.deleted()
+	} else {
+		st.broke(err, nil)
+	}
 	s.kick()
+}
+
+// deleted ends what waits when the queue was deleted under the stream, and the sender too, lest it makes a new queue of that name. The one behind
+// Queue.Send goes on with what comes later.
+func (s *Sender) deleted() {
+	s.stream, s.resend = nil, nil
+	for f := s.flight.pop(); f != nil; f = s.flight.pop() {
+		s.stats.Refused += uint64(f.count)
+		s.settleFailed(f, s.notStored(ErrDeleted))
+		s.renew = true
+	}
+	if s.o.idle == 0 && s.ended == nil {
+		s.ended = ErrDeleted
+	}
+	s.failPending(ErrDeleted)
+	s.progress()
+	s.log.Warn("the queue was deleted")
 }
 
 // broke ends a stream under the sender's lock. sending is the frame whose hand-over failed, if that is how it was noticed.

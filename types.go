@@ -87,6 +87,9 @@ func clip(s string) string {
 var (
 	// ErrNoQueue says that the queue does not exist, and may not come into being by use.
 	ErrNoQueue = errors.New("no such queue")
+	// ErrDeleted says that the queue was deleted while a sender or receiver of it was open. It matches ErrNoQueue too. Of a send: not stored, or
+	// deleted with the queue.
+	ErrDeleted = fmt.Errorf("queue was deleted: %w", ErrNoQueue)
 	// ErrQueueExists says that the queue exists with another configuration.
 	ErrQueueExists = errors.New("queue exists with another configuration")
 	// ErrUnknown says that a send may or may not be stored: the wait for the answer was given up.

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func (ad admin) Configure(ctx context.Context, name string, cfg queue.Config) er
 	if err := ad.validConfig(ctx, name, cfg); err != nil {
 		return fmt.Errorf("configure queue %q: %w", name, err)
 	}
-	o, err := ad.b.owner(ctx, name, !ad.b.o.NoAutoCreate)
+	o, err := ad.b.owner(ctx, name, false)
 	if err != nil {
 		return fmt.Errorf("configure queue: %w", err)
 	}
@@ -229,6 +230,9 @@ func (ad admin) Redrive(ctx context.Context, name, target string, limit int) (ui
 		if target == name {
 			return 0, fmt.Errorf("redrive queue %q: %w", name, &message.FieldError{Field: "target", Fault: "is the queue itself"})
 		}
+		if ok, err := ad.b.exists(ctx, target); err != nil || !ok {
+			return 0, fmt.Errorf("redrive queue %q to %q: %w", name, target, cmp.Or(err, holdfast.ErrNoQueue))
+		}
 	}
 	o, err := ad.b.owner(ctx, name, false)
 	if err != nil {
@@ -236,28 +240,6 @@ func (ad admin) Redrive(ctx context.Context, name, target string, limit int) (ui
 	}
 	r, err := o.command(ctx, "redrive", func(a *turn, t queue.Token) { o.core.Redrive(a.Now(), t, target, limit) })
 	return r.N, err
-}
-
-// Delete drops the queue with everything in it.
-func (ad admin) Delete(ctx context.Context, name string) error {
-	o, err := ad.b.owner(ctx, name, false)
-	if err != nil {
-		return err
-	}
-	gone := fmt.Errorf("queue %q: %w: it was deleted", name, holdfast.ErrNoQueue)
-	o.push(&cmdDisconnect{err: gone})
-	if err := o.actor.Stop(ctx); err != nil {
-		return fmt.Errorf("delete queue %q: %w", name, err)
-	}
-	// The actor has released its hold; a new one is taken for the drop, which fences nobody but a third.
-	s, err := ad.b.j.Acquire(ctx, StreamName(name))
-	if err != nil {
-		return fmt.Errorf("delete queue %q: %w", name, err)
-	}
-	if err := s.Drop(ctx); err != nil {
-		return errors.Join(fmt.Errorf("delete queue %q: %w", name, err), s.Release())
-	}
-	return nil
 }
 
 const maxPeek = 1000

@@ -364,29 +364,6 @@ func TestDeadLetterCycle(t *testing.T) {
 	})
 }
 
-// A deleted queue is gone; one of that name later has new ids.
-func TestDelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := open(t, memory.New(), Options{})
-		id := send(t, b.Queue("q"), "one")[0]
-		h, _, _ := receive(t, b, "q", holdfast.ReceiverConfig{}, 0)
-		if err := b.Admin().Delete(t.Context(), "q"); err != nil {
-			t.Fatal(err)
-		}
-		h.until(t, "the end of the receiver", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.broken != nil })
-		if !errors.Is(h.broken, holdfast.ErrNoQueue) {
-			t.Errorf("receiver ended with %v", h.broken)
-		}
-		if _, err := b.Admin().Describe(t.Context(), "q"); !errors.Is(err, holdfast.ErrNoQueue) {
-			t.Errorf("describe: %v", err)
-		}
-		if again := send(t, b.Queue("q"), "two")[0]; again.Stream == id.Stream || again.Seq <= id.Seq {
-			t.Errorf("id %v after %v", again, id)
-		}
-		shut(t, b)
-	})
-}
-
 // A receiver whose connection broke comes back under its session and goes on with what it had started.
 func TestSessionResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

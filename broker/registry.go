@@ -56,6 +56,7 @@ type handle struct {
 	failedAt time.Time
 
 	mustExist bool // it is not to be created
+	passing   bool // the queue is being deleted: once that is done, look again
 }
 
 // retryFailed is how soon a queue that could not be opened is tried again on use.
@@ -129,6 +130,9 @@ func (b *Broker) owner(ctx context.Context, name string, create bool) (*owner, e
 	case <-ctx.Done():
 		return nil, fmt.Errorf("open queue %q: %w", name, context.Cause(ctx))
 	}
+	if h.passing {
+		return b.owner(ctx, name, create)
+	}
 	if h.err != nil {
 		return nil, h.err
 	}
@@ -140,10 +144,18 @@ func (b *Broker) exists(ctx context.Context, name string) (bool, error) {
 	b.reg.mu.Lock()
 	h := b.reg.handles[name]
 	b.reg.mu.Unlock()
-	if h != nil {
+	switch {
+	case h == nil:
+		return b.stored(ctx, name)
+	case !h.passing:
 		return true, nil
 	}
-	return b.stored(ctx, name)
+	select {
+	case <-h.ready:
+		return b.exists(ctx, name)
+	case <-ctx.Done():
+		return false, fmt.Errorf("look for queue %q: %w", name, context.Cause(ctx))
+	}
 }
 
 // stored tells whether a queue is stored.
