@@ -98,7 +98,8 @@ func (h *handle) expired() bool {
 	case <-h.ready:
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.err != nil && time.Since(h.failedAt) > retryFailed
+		// A cluster says itself when a queue may be tried again.
+		return h.err != nil && (h.b.o.Cluster != nil || time.Since(h.failedAt) > retryFailed)
 	default:
 		return false
 	}
@@ -254,7 +255,7 @@ func (h *handle) open(ctx context.Context) {
 		o, err = openOwner(ctx, h)
 	}
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !elsewhere(err) {
 			b.log.Error("queue cannot be opened", "queue", h.name, "error", err)
 		}
 		kind := holdfast.ErrUnavailable

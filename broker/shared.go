@@ -140,6 +140,14 @@ func (o *owner) moved(err error) error {
 	return err
 }
 
+// ErrElsewhere is what a Cluster's Check and Route wrap when a queue is not to be opened by this broker at present.
+var ErrElsewhere = errors.New("not a queue of this broker at present")
+
+// elsewhere tells that a queue was not opened for that reason: nothing is wrong with it.
+func elsewhere(err error) bool {
+	return errors.Is(err, ErrElsewhere) || errors.Is(err, holdfast.ErrNoQueue)
+}
+
 // errInvalid ends a queue that has something to hand out while others may have taken it.
 var errInvalid = fmt.Errorf("%w: this broker could not tell the others in time that it lives", holdfast.ErrUnavailable)
 

@@ -38,6 +38,7 @@ var Layers = [][]Layer{
 		{Dir: "rpc/transport", Not: []string{"persistent", "journal"}, What: "a connection's reading and writing, for both ends"},
 		{Dir: "rpc/adminpb", Not: []string{"persistent", "journal"}, What: "the admin calls: generated code, and what it means in Go"},
 	},
+	{{Dir: "broker/placement", Pure: true, What: "which of several brokers is to have which queue"}},
 	{{Dir: "rpc/status", Not: []string{"persistent", "journal"}, What: "errors as they travel, for both ends"}},
 	{{Dir: "linktest", Not: []string{"persistent", "journal"}, What: "random runs over a Link with faults, judged; for tests of links and brokers"}},
 	{{Dir: "rpc/wire", Pure: true, What: "the bytes of the data protocol"}},

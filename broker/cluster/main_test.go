@@ -1,0 +1,289 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/broker/placement"
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/journal/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sim is some nodes on one store, in virtual time. It is used inside of synctest.Test alone.
+type sim struct {
+	t     *testing.T
+	store *memory.Store
+	nodes map[string]*member
+
+	mu       sync.Mutex
+	acquired map[string][]string // by queue: who acquired it, in order
+}
+
+// member is a node with its own way to the store.
+type member struct {
+	*Node
+	j    *gate
+	s    *sim
+	name string
+	dead bool
+}
+
+// gate is a journal that can be shut, wholly or for one stream.
+type gate struct {
+	journal.Journal
+	journal.Coordinator
+	s    *sim
+	name string
+
+	mu     sync.Mutex
+	open   chan struct{} // closed while calls go through
+	broken map[string]error
+	blind  map[string][]byte // what Members returns instead, if not nil
+}
+
+// pass waits while the gate is shut.
+func (g *gate) pass(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		open := g.open
+		g.mu.Unlock()
+		select {
+		case <-open:
+			return ctx.Err()
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", journal.ErrUnknown, ctx.Err())
+		}
+	}
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = make(chan struct{})
+}
+
+func (g *gate) reopen() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.open)
+}
+
+func (g *gate) fault(stream string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.broken[stream]
+}
+
+func (g *gate) Acquire(ctx context.Context, stream string) (journal.Stream, error) {
+	if err := errors.Join(g.pass(ctx), g.fault(stream)); err != nil {
+		return nil, err
+	}
+	st, err := g.Journal.Acquire(ctx, stream)
+	if err == nil {
+		g.s.mu.Lock()
+		g.s.acquired[stream] = append(g.s.acquired[stream], g.name)
+		g.s.mu.Unlock()
+		st = gatedStream{st, g}
+	}
+	return st, err
+}
+
+func (g *gate) Open(ctx context.Context, stream string) (journal.Reader, error) {
+	if err := errors.Join(g.pass(ctx), g.fault(stream)); err != nil {
+		return nil, err
+	}
+	return g.Journal.Open(ctx, stream)
+}
+
+func (g *gate) PutMember(ctx context.Context, id string, data []byte) error {
+	if err := g.pass(ctx); err != nil {
+		return err
+	}
+	return g.Coordinator.PutMember(ctx, id, data)
+}
+
+func (g *gate) Members(ctx context.Context) (map[string][]byte, error) {
+	if err := g.pass(ctx); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	blind := g.blind
+	g.mu.Unlock()
+	if blind != nil {
+		return maps.Clone(blind), nil
+	}
+	return g.Coordinator.Members(ctx)
+}
+
+func (g *gate) Close() error { return g.Journal.Close() }
+
+// gatedStream is a stream behind a gate.
+type gatedStream struct {
+	journal.Stream
+	g *gate
+}
+
+func (s gatedStream) Append(ctx context.Context, after uint64, rec *journal.Record) error {
+	if err := s.g.pass(ctx); err != nil {
+		return err
+	}
+	return s.Stream.Append(ctx, after, rec)
+}
+
+func (s gatedStream) Info(ctx context.Context) (journal.Info, error) {
+	if err := s.g.pass(ctx); err != nil {
+		return journal.Info{}, err
+	}
+	return s.Stream.Info(ctx)
+}
+
+func newSim(t *testing.T, names ...string) *sim {
+	t.Helper()
+	store, err := memory.NewStore(memory.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sim{t: t, store: store, nodes: map[string]*member{}, acquired: map[string][]string{}}
+	for _, name := range names {
+		s.join(name)
+	}
+	s.until(10*time.Second, "they know each other", func() bool {
+		for _, m := range s.nodes {
+			m.mu.Lock()
+			members := m.table.Members()
+			m.mu.Unlock()
+			for _, e := range members {
+				if len(members) != len(names) || e.State != placement.Live || e.Entry.New {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	t.Cleanup(func() {
+		for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+			s.nodes[name].kill()
+		}
+	})
+	return s
+}
+
+// join starts a node.
+func (s *sim) join(name string) *member {
+	s.t.Helper()
+	j := s.store.Open()
+	open := make(chan struct{})
+	close(open)
+	m := &member{s: s, name: name, j: &gate{Journal: j, Coordinator: j, s: s, name: name, open: open, broken: map[string]error{}}}
+	n, err := Open(s.t.Context(), m.j, m.j, Options{
+		Address: name, Secret: name + "'s", Dial: s.dial,
+		Broker: broker.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)).With("broker", name)},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	m.Node = n
+	s.nodes[name] = m
+	return m
+}
+
+// dial is how nodes reach each other.
+func (s *sim) dial(_ context.Context, p Peer) (PeerLink, error) {
+	m := s.nodes[p.Address]
+	if m == nil || m.dead || p.Secret != p.Address+"'s" {
+		return nil, fmt.Errorf("no broker at %s, or not with secret %q", p.Address, p.Secret)
+	}
+	return peerLink{m.b}, nil
+}
+
+// peerLink is a node as other nodes reach it.
+type peerLink struct{ *broker.Broker }
+
+func (l peerLink) Close() {}
+
+// kill ends a node as the death of its process would: it says nothing to the others, and its streams break.
+func (m *member) kill() {
+	if m.dead {
+		return
+	}
+	m.dead = true
+	for _, h := range m.b.Held() {
+		m.b.Yield(h.Name, fmt.Errorf("%w: killed", holdfast.ErrUnavailable))
+	}
+	m.mu.Lock()
+	m.closing = true
+	m.mu.Unlock()
+	m.end()
+	m.work.Wait()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = m.b.Close(ended)
+}
+
+// owners returns the epochs at which nodes have a queue ready, by name.
+func (s *sim) owners(queue string) map[string]bool {
+	out := map[string]bool{}
+	for name, m := range s.nodes {
+		if m.dead {
+			continue
+		}
+		for _, h := range m.b.Held() {
+			if h.Name == queue && h.Ready {
+				out[name] = true
+			}
+		}
+	}
+	return out
+}
+
+// until waits for something to be so, for at most limit.
+func (s *sim) until(limit time.Duration, what string, ok func() bool) time.Duration {
+	s.t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > limit {
+			s.t.Fatalf("after %v still not: %s", limit, what)
+		}
+		time.Sleep(10 * time.Millisecond) //holdfast:allow sleep: virtual time
+	}
+	return time.Since(began)
+}
+
+// settled waits until each queue has one owner, the one that the rule names.
+func (s *sim) settled(limit time.Duration, queues ...string) {
+	s.t.Helper()
+	for _, q := range queues {
+		s.until(limit, "one owner of "+q, func() bool {
+			at := s.owners(q)
+			if len(at) != 1 {
+				return false
+			}
+			for _, m := range s.nodes {
+				if m.dead {
+					continue
+				}
+				m.mu.Lock()
+				p := m.table.Place(q)
+				m.mu.Unlock()
+				if !p.Sure || !at[p.ID] {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
