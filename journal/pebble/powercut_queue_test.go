@@ -371,7 +371,11 @@ func configNumber(c queue.Config) uint64 { return uint64(max(0, c.MaxBytes-1<<40
 
 func (w *world) configure(name string) {
 	n := w.h.tryConfig(name)
-	if err := w.b.Queue(name).Configure(w.ctx, config(name, n)); err == nil {
+	err := w.b.Queue(name).Configure(w.ctx, config(name, n))
+	if errors.Is(err, holdfast.ErrNoQueue) {
+		err = w.b.Queue(name).Create(w.ctx, config(name, n))
+	}
+	if err == nil {
 		w.h.configured(w.life, name, n)
 	} else if w.ctx.Err() == nil {
 		w.h.errorf("configure queue %s: %v", name, err)

@@ -272,6 +272,9 @@ func ttls(t *testing.T, q *holdfast.Queue, n, size int) {
 
 // configurations changes the configuration n times.
 func configurations(t *testing.T, q *holdfast.Queue, n, _ int) {
+	if err := q.Create(t.Context(), queue.Config{}); err != nil {
+		t.Fatal(err)
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancelCause(t.Context())
