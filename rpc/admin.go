@@ -67,7 +67,7 @@ func config(ctx context.Context, name string, m *pb.QueueConfig) (queue.Config, 
 func (a adminService) Create(ctx context.Context, r *connect.Request[pb.CreateRequest]) (*connect.Response[pb.CreateResponse], error) {
 	cfg, err := config(ctx, r.Msg.GetName(), r.Msg.GetConfig())
 	if err == nil {
-		err = a.s.link.Admin().Create(ctx, r.Msg.GetName(), cfg)
+		err = a.s.linkOf(ctx).Admin().Create(ctx, r.Msg.GetName(), cfg)
 	}
 	return done(&pb.CreateResponse{}, err)
 }
@@ -76,7 +76,7 @@ func (a adminService) Create(ctx context.Context, r *connect.Request[pb.CreateRe
 func (a adminService) Configure(ctx context.Context, r *connect.Request[pb.ConfigureRequest]) (*connect.Response[pb.ConfigureResponse], error) {
 	cfg, err := config(ctx, r.Msg.GetName(), r.Msg.GetConfig())
 	if err == nil {
-		err = a.s.link.Admin().Configure(ctx, r.Msg.GetName(), cfg)
+		err = a.s.linkOf(ctx).Admin().Configure(ctx, r.Msg.GetName(), cfg)
 	}
 	return done(&pb.ConfigureResponse{}, err)
 }
@@ -90,7 +90,7 @@ func (a adminService) List(ctx context.Context, r *connect.Request[pb.ListReques
 	if limit == 0 {
 		limit = maxPage
 	}
-	all, err := a.s.link.Admin().List(ctx)
+	all, err := a.s.linkOf(ctx).Admin().List(ctx)
 	if err != nil {
 		return done[pb.ListResponse](nil, err)
 	}
@@ -109,7 +109,7 @@ func (a adminService) Describe(ctx context.Context, r *connect.Request[pb.Descri
 	if err := allowed(ctx, access.Any, r.Msg.GetName()); err != nil {
 		return nil, err
 	}
-	info, err := a.s.link.Admin().Describe(ctx, r.Msg.GetName())
+	info, err := a.s.linkOf(ctx).Admin().Describe(ctx, r.Msg.GetName())
 	return done(&pb.DescribeResponse{Queue: adminpb.FromInfo(info)}, err)
 }
 
@@ -118,7 +118,7 @@ func (a adminService) Pause(ctx context.Context, r *connect.Request[pb.PauseRequ
 	if err := allowed(ctx, access.Admin, r.Msg.GetName()); err != nil {
 		return nil, err
 	}
-	return done(&pb.PauseResponse{}, a.s.link.Admin().Pause(ctx, r.Msg.GetName(), r.Msg.GetPaused()))
+	return done(&pb.PauseResponse{}, a.s.linkOf(ctx).Admin().Pause(ctx, r.Msg.GetName(), r.Msg.GetPaused()))
 }
 
 // Purge implements the call.
@@ -126,7 +126,7 @@ func (a adminService) Purge(ctx context.Context, r *connect.Request[pb.PurgeRequ
 	if err := allowed(ctx, access.Admin, r.Msg.GetName()); err != nil {
 		return nil, err
 	}
-	n, err := a.s.link.Admin().Purge(ctx, r.Msg.GetName())
+	n, err := a.s.linkOf(ctx).Admin().Purge(ctx, r.Msg.GetName())
 	return done(&pb.PurgeResponse{Messages: n}, err)
 }
 
@@ -135,7 +135,7 @@ func (a adminService) Delete(ctx context.Context, r *connect.Request[pb.DeleteRe
 	if err := allowed(ctx, access.Admin, r.Msg.GetName()); err != nil {
 		return nil, err
 	}
-	return done(&pb.DeleteResponse{}, a.s.link.Admin().Delete(ctx, r.Msg.GetName()))
+	return done(&pb.DeleteResponse{}, a.s.linkOf(ctx).Admin().Delete(ctx, r.Msg.GetName()))
 }
 
 // Peek implements the call.
@@ -158,7 +158,7 @@ func (a adminService) Peek(ctx context.Context, r *connect.Request[pb.PeekReques
 		if r.Msg.GetBodies() && step > 0 {
 			step = min(step, 16)
 		}
-		list, err := a.s.link.Admin().Peek(ctx, r.Msg.GetName(), holdfast.PeekOptions{
+		list, err := a.s.linkOf(ctx).Admin().Peek(ctx, r.Msg.GetName(), holdfast.PeekOptions{
 			State: queue.State(state), From: from, Limit: step, Bodies: r.Msg.GetBodies(),
 		})
 		if err != nil {
@@ -188,7 +188,7 @@ func (a adminService) Redrive(ctx context.Context, r *connect.Request[pb.Redrive
 			return nil, err
 		}
 	}
-	n, err := a.s.link.Admin().Redrive(ctx, r.Msg.GetName(), r.Msg.GetTarget(), int(r.Msg.GetLimit()))
+	n, err := a.s.linkOf(ctx).Admin().Redrive(ctx, r.Msg.GetName(), r.Msg.GetTarget(), int(r.Msg.GetLimit()))
 	return done(&pb.RedriveResponse{Messages: n}, err)
 }
 
@@ -201,7 +201,7 @@ func (a adminService) Settle(ctx context.Context, r *connect.Request[pb.SettleRe
 	if err != nil {
 		return done[pb.SettleResponse](nil, err)
 	}
-	out, err := a.s.link.Admin().Settle(ctx, r.Msg.GetName(), holdfast.SettleOp(r.Msg.GetOp()), receipts, d)
+	out, err := a.s.linkOf(ctx).Admin().Settle(ctx, r.Msg.GetName(), holdfast.SettleOp(r.Msg.GetOp()), receipts, d)
 	return done(&pb.SettleResponse{Outcomes: adminpb.FromOutcomes(out)}, err)
 }
 

@@ -18,12 +18,15 @@ import (
 
 // dataConn is a connection of the data protocol.
 type dataConn struct {
-	s      *Server
-	t      *transport.Conn
-	who    *access.Identity
-	remote string
-	end    context.CancelFunc // gives up the opening of streams
-	opens  sync.WaitGroup
+	s       *Server
+	t       *transport.Conn
+	who     *access.Identity
+	peer    bool          // the client is another broker
+	link    holdfast.Link // what it is let at
+	maxSend int           // the greatest frame of messages that is taken
+	remote  string
+	end     context.CancelFunc // gives up the opening of streams
+	opens   sync.WaitGroup
 
 	// Of the reading goroutine alone.
 	hello    *wire.Hello
@@ -68,7 +71,13 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer nc.Close()
-	c := &dataConn{s: s, who: identity(r.Context()), remote: r.RemoteAddr, streams: make(map[uint32]stream)}
+	c := &dataConn{
+		s: s, who: identity(r.Context()), peer: isPeer(r.Context()), link: s.linkOf(r.Context()), maxSend: s.o.MaxFrameBytes,
+		remote: r.RemoteAddr, streams: make(map[uint32]stream),
+	}
+	if c.peer {
+		c.maxSend += peerFrameBytes
+	}
 	// net/http ends the context of a hijacked request only with the server.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -78,7 +87,7 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request) {
 		raw = counted.Conn // vectored writes need the socket itself
 	}
 	c.t = transport.New(raw, buffered, transport.Options{
-		MaxBulk: s.o.MaxFrameBytes + wire.SendHeaderSize, DeadAfter: s.o.DeadAfter, WriteTimeout: s.o.WriteTimeout, Written: c.written,
+		MaxBulk: c.maxSend + wire.SendHeaderSize, DeadAfter: s.o.DeadAfter, WriteTimeout: s.o.WriteTimeout, Written: c.written,
 	})
 	c.serve(ctx)
 }
@@ -280,7 +289,7 @@ func (c *dataConn) greet(h wire.Header, payload []byte) error {
 	c.shake.Stop()
 	o := &c.s.o
 	c.t.End(wire.AppendWelcome(c.t.Begin(), &wire.Welcome{
-		Broker: o.Advertise, Version: o.Version, MaxFrame: uint32(o.MaxFrameBytes + wire.SendHeaderSize),
+		Broker: o.Advertise, Version: o.Version, MaxFrame: uint32(c.maxSend + wire.SendHeaderSize),
 		MaxStreams: uint32(o.MaxStreams), DeadAfter: o.DeadAfter,
 	}))
 	c.s.log.Debug("data connection", "remote", c.remote, "who", c.who.Name(), "client", m.Client)

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,6 +49,10 @@ func (s *Server) handler() http.Handler {
 // authenticated lets through whom the policy knows.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.fromPeer(r) {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, true)))
+			return
+		}
 		policy := s.policy.Load()
 		if policy == nil {
 			if err := s.fromHere(r); err != nil {
@@ -68,6 +73,28 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)))
 	})
+}
+
+type peerKey struct{}
+
+// isPeer tells that a request comes from another broker of the same journal.
+func isPeer(ctx context.Context) bool { return ctx.Value(peerKey{}) != nil }
+
+// fromPeer tells the same of a request that was not let through yet.
+func (s *Server) fromPeer(r *http.Request) bool {
+	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && s.o.PeerToken != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(s.o.PeerToken)) == 1
+}
+
+// peerFrameBytes is by how much a frame of another broker may be larger: it may say where its message has been before.
+const peerFrameBytes = 64 << 10
+
+// linkOf returns the link that the maker of a request is let at.
+func (s *Server) linkOf(ctx context.Context) holdfast.Link {
+	if isPeer(ctx) {
+		return s.o.PeerLink
+	}
+	return s.link
 }
 
 // identify returns whom the policy knows the client as: by its token, else by its certificate.

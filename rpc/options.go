@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/rpc/access"
 	"github.com/holdfastmq/holdfast/rpc/transport"
@@ -36,6 +37,10 @@ type Options struct {
 	Advertise string
 	// Version is the version of the broker that clients are told.
 	Version string
+	// PeerToken is the bearer token by which other brokers of the same journal show that they are such, empty for none. They may do
+	// everything, whatever the policy says, on PeerLink, and their frames may say where a message has been before.
+	PeerToken string
+	PeerLink  holdfast.Link
 	// Other serves the paths that the server does not know (health, metrics), without authentication. Default: 404.
 	Other http.Handler
 	// MaxFrameBytes is the greatest frame of messages that is taken, in bytes. Default: that of message.Limits.
@@ -87,6 +92,9 @@ func (o *Options) setDefaults() error {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
+	}
+	if o.PeerToken != "" && o.PeerLink == nil {
+		errs = append(errs, &message.FieldError{Field: "PeerLink", Fault: "is nil, and there is a PeerToken"})
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

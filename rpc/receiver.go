@@ -37,7 +37,7 @@ func (c *dataConn) openReceiver(ctx context.Context, id uint32, m wire.OpenRecei
 	return c.open(ctx, id, access.Receive, m.Queue, st, func(ctx context.Context) error {
 		ctx, cancel := st.start(ctx)
 		defer cancel()
-		link, o, err := c.s.link.OpenReceiver(ctx, m.Queue, holdfast.ReceiverConfig{
+		link, o, err := c.link.OpenReceiver(ctx, m.Queue, holdfast.ReceiverConfig{
 			Session: m.Session, Held: m.Held, Announces: m.Announces, Unbound: m.Unbound, Visibility: m.Visibility,
 		}, st)
 		if err == nil {

@@ -129,7 +129,7 @@ func (c *dataConn) openSender(ctx context.Context, id uint32, m wire.OpenSender)
 	return c.open(ctx, id, access.Send, m.Queue, st, func(ctx context.Context) error {
 		ctx, cancel := st.start(ctx)
 		defer cancel()
-		link, o, err := c.s.link.OpenSender(ctx, m.Queue, holdfast.SenderConfig{Producer: m.Producer, NoWait: m.NoWait}, st)
+		link, o, err := c.link.OpenSender(ctx, m.Queue, holdfast.SenderConfig{Producer: m.Producer, NoWait: m.NoWait, Internal: c.peer}, st)
 		if err == nil {
 			if err = checkEpoch(m.Queue, m.Seen, wire.Seen{StreamUID: o.StreamUID, Epoch: o.Epoch}); err != nil {
 				link.Close(false)
@@ -142,7 +142,7 @@ func (c *dataConn) openSender(ctx context.Context, id uint32, m wire.OpenSender)
 			return err
 		}
 		st.link = link
-		maxFrame := min(o.MaxFrameBytes, c.s.o.MaxFrameBytes)
+		maxFrame := min(o.MaxFrameBytes, c.maxSend)
 		ok := st.opened(func() {
 			c.t.End(wire.AppendSenderOpened(c.t.Begin(), id, &wire.SenderOpened{
 				StreamUID: o.StreamUID, Epoch: o.Epoch, Resume: o.Resume, Credit: wire.Credit(o.Credit),
