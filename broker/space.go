@@ -15,11 +15,23 @@ import (
 type space struct {
 	o *owner
 
+	// more says that what is dead is worth the work now. It is made by the first call, before run starts.
+	more chan struct{}
+
 	mu       sync.Mutex
 	dead     []journal.Range
+	seqs     uint64 // in dead
 	survivor *relocation
 	running  bool
 }
+
+// Discards are gathered: each costs the store some work however much it takes away, and at low rates that would be one for each
+// message. What is gathered stays small beside a store's memory, so that it is gone before the store has written it twice.
+const (
+	gatherLeast = 5 * time.Millisecond
+	gatherMost  = 250 * time.Millisecond
+	gatherSeqs  = 64
+)
 
 // relocation is survivors to be stored anew, so that their records can go.
 type relocation struct {
@@ -33,6 +45,7 @@ func (s *space) discard(spans []queue.Span) {
 	defer s.mu.Unlock()
 	for _, d := range spans {
 		r := journal.Range{From: d.Seq, To: d.Seq + d.Count - 1}
+		s.seqs += d.Count
 		if n := len(s.dead); n > 0 && s.dead[n-1].To+1 == r.From {
 			s.dead[n-1].To = r.To
 			continue
@@ -51,16 +64,46 @@ func (s *space) relocate(spans []queue.Span, records []located) {
 }
 
 func (s *space) start() {
+	if s.more == nil {
+		s.more = make(chan struct{}, 1)
+	}
 	if !s.running {
 		s.running = s.o.b.background(s.run)
+	}
+	if s.seqs >= gatherSeqs || s.survivor != nil {
+		select {
+		case s.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// gather waits until there is enough to do.
+func (s *space) gather(ctx context.Context) {
+	t := time.NewTimer(gatherLeast)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.o.done:
+		return
+	case <-ctx.Done():
+		return
+	}
+	t.Reset(gatherMost)
+	select {
+	case <-t.C:
+	case <-s.more:
+	case <-s.o.done:
+	case <-ctx.Done():
 	}
 }
 
 func (s *space) run(ctx context.Context) {
 	for {
+		s.gather(ctx)
 		s.mu.Lock()
 		dead, survivor := s.dead, s.survivor
-		s.dead, s.survivor = nil, nil
+		s.dead, s.survivor, s.seqs = nil, nil, 0
 		if (len(dead) == 0 && survivor == nil) || ctx.Err() != nil {
 			s.running = false
 			s.mu.Unlock()

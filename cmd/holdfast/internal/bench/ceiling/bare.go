@@ -18,7 +18,7 @@ const (
 	// maxWrite is the most that the bare log writes at once.
 	maxWrite = 1 << 20
 	// logSize is the size of its file, which is written before and then written over again and again.
-	logSize = 256 << 20
+	logSize = 64 << 20
 	// frameHeader is the length of what follows, and the number of messages in it.
 	frameHeader = 8
 )
