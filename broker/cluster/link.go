@@ -39,14 +39,27 @@ func (n *Node) Door() holdfast.Link { return door{n} }
 type door struct{ n *Node }
 
 func (d door) OpenSender(ctx context.Context, queue string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
-	return d.n.b.OpenSender(ctx, queue, c, ev)
+	l, o, err := d.n.b.OpenSender(ctx, queue, c, ev)
+	d.n.countMoved(err)
+	return l, o, err
 }
 
 func (d door) OpenReceiver(ctx context.Context, queue string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
-	return d.n.b.OpenReceiver(ctx, queue, c, ev)
+	l, o, err := d.n.b.OpenReceiver(ctx, queue, c, ev)
+	d.n.countMoved(err)
+	return l, o, err
 }
 
 func (d door) Admin() holdfast.Admin { return admin{d.n} }
+
+func (n *Node) countMoved(err error) {
+	var moved *holdfast.MovedError
+	if errors.As(err, &moved) {
+		n.mu.Lock()
+		n.stats.Redirected++
+		n.mu.Unlock()
+	}
+}
 
 // elsewhere returns the link to the broker that an error names as the owner of a queue, nil if it names none. Where that broker cannot be reached, it says so in err.
 func (n *Node) elsewhere(ctx context.Context, err *error) holdfast.Link {

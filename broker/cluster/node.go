@@ -71,6 +71,7 @@ type Metrics struct {
 	Lapses       uint64 // times that this broker stopped serving because it could not renew its entry
 	Refused      int    // queues that it has published as such that it cannot open
 	Forwarded    uint64 // calls and streams passed on to another broker
+	Redirected   uint64 // streams of clients that were sent on to another broker
 }
 
 // Open starts a broker and makes it a member of those that share the journal. It returns at once; queues are opened once

@@ -46,6 +46,15 @@ func Help() string {
 // ErrURL says that a URL names no journal.
 var ErrURL = errors.New("not the URL of a journal")
 
+// ownProcess are the schemes of journals that one process has to itself.
+var ownProcess = map[string]bool{"memory": true, "pebble": true}
+
+// Shared tells whether several brokers may use the journal of a URL at the same time.
+func Shared(text string) bool {
+	scheme, _, ok := strings.Cut(text, ":")
+	return ok && !ownProcess[scheme]
+}
+
 // Open opens a journal. Whoever opened it closes it.
 func Open(ctx context.Context, text string, o Options) (journal.Journal, error) {
 	u, err := Parse(text)

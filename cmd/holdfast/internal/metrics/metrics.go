@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/broker/cluster"
 	"github.com/holdfastmq/holdfast/rpc"
 )
 
@@ -20,6 +21,8 @@ type Source interface {
 	Broker(ctx context.Context) (broker.Metrics, bool)
 	// Server returns the numbers of its front door, and false while there is none.
 	Server() (rpc.Metrics, bool)
+	// Cluster returns the numbers of its membership, and false where it does not share its journal.
+	Cluster() (cluster.Metrics, bool)
 }
 
 // Handler serves the metrics of a broker, of its journal (see Syncs), of the process and of the Go runtime.
@@ -65,6 +68,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range brokerDescs {
 		ch <- d
 	}
+	describeCluster(ch)
 	for _, m := range queueMetrics {
 		ch <- m.desc
 	}
@@ -89,6 +93,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, float64(n.v))
 		}
 	}
+	c.collectCluster(ch)
 	m, ok := c.src.Broker(ctx)
 	if !ok {
 		return

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/broker/cluster"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 	"github.com/holdfastmq/holdfast/message"
@@ -36,6 +37,8 @@ type flags struct {
 	opening   int
 	noCreate  bool
 	patience  cli.Duration
+	heartbeat cli.Duration
+	expiry    cli.Duration
 
 	tlsCert, tlsKey, tlsClientCA string
 	policy                       string
@@ -47,7 +50,7 @@ type flags struct {
 func Command(a *cli.App) *cobra.Command {
 	f := &flags{
 		maxBody: message.DefaultMaxBody, cache: DefaultCache, budget: broker.DefaultSendBudget,
-		patience: cli.Duration(30 * time.Second),
+		patience: cli.Duration(30 * time.Second), heartbeat: cli.Duration(cluster.DefaultHeartbeat), expiry: cli.Duration(cluster.DefaultExpiry),
 	}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -59,7 +62,12 @@ SIGHUP reads the token file and the certificates again.
 Journals:
 ` + journals.Help() + `
 
-On the --http address: /healthz (the process lives), /readyz (all queues are recovered), /metrics (Prometheus).`,
+Brokers on the same replicated journal share its queues: each has a part of them, and takes over those of one that dies or
+leaves. Any of them takes any client and sends it on to the one that has the queue. They must reach each other at their
+--advertise addresses.
+
+On the --http address: /healthz (the process lives), /readyz (all of its queues are recovered), /readyz?queue=QUEUE (that one can be
+used, at whichever broker), /metrics (Prometheus).`,
 		Example: `  holdfast serve
   holdfast serve --journal pebble:/var/lib/holdfast --listen 127.0.0.1:9650 --listen unix:/run/holdfast.sock
   holdfast serve --listen 0.0.0.0:9650 --tls-cert broker.pem --tls-key broker.key --token-file tokens`,
@@ -71,7 +79,9 @@ On the --http address: /healthz (the process lives), /readyz (all queues are rec
 	fs.StringSliceVar(&f.listen, "listen", []string{DefaultListen}, "`address` for clients, HOST:PORT or unix:PATH; can be repeated")
 	fs.StringVar(&f.http, "http", DefaultHTTP, "`address` for /healthz, /readyz and /metrics, HOST:PORT or unix:PATH; empty for none")
 	fs.BoolVar(&f.pprof, "pprof", false, "serve profiles of this process at the --http address, below /debug/pprof/")
-	fs.StringVar(&f.advertise, "advertise", "", "`address` of this broker that clients are told")
+	fs.StringVar(&f.advertise, "advertise", "", "`address` of this broker that clients and other brokers are told, and by which it is known among them")
+	fs.Var(&f.heartbeat, "heartbeat", "how often a broker that shares its journal tells the others that it lives")
+	fs.Var(&f.expiry, "expiry", "after which time without a heartbeat a broker is taken for dead; at least three heartbeats, and the same for all brokers")
 	fs.Var(&f.maxBody, "max-body", "largest body of a message")
 	fs.Var(&f.cache, "cache", "memory for messages that will soon be handed out")
 	fs.Var(&f.budget, "send-budget", "bytes that all senders together may have sent without an answer")

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync"
+	"time"
 
 	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/broker/cluster"
 	"github.com/holdfastmq/holdfast/rpc"
 )
 
@@ -17,6 +19,30 @@ type state struct {
 	phase  string // what it does before it is ready, and at its end; empty in between
 	broker *broker.Broker
 	server *rpc.Server
+	node   *cluster.Node // nil where the journal is not shared
+}
+
+// share notes that the broker is one of several.
+func (s *state) share(n *cluster.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node = n
+}
+
+// shared returns the node that the broker is in, nil if it is alone.
+func (s *state) shared() *cluster.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node
+}
+
+// Cluster implements metrics.Source.
+func (s *state) Cluster() (cluster.Metrics, bool) {
+	n := s.shared()
+	if n == nil {
+		return cluster.Metrics{}, false
+	}
+	return n.Metrics(), true
 }
 
 func (s *state) set(phase string, b *broker.Broker, srv *rpc.Server) {
@@ -56,18 +82,57 @@ func (s *state) ready() (bool, string) {
 	if phase != "" {
 		return false, phase
 	}
-	ready, opening, failed := b.Ready()
+	n := s.shared()
+	count := b.Ready
+	if n != nil {
+		count = n.Ready
+	}
+	ready, opening, failed := count()
 	text := fmt.Sprintf("%d queues ready, %d opening, %d failed", ready, opening, failed)
+	if n != nil {
+		text += fmt.Sprintf("; %d brokers share the journal", n.Metrics().Members["live"])
+	}
 	return opening == 0, text
+}
+
+// queuePatience bounds how long the owner of a queue may take to answer.
+const queuePatience = 2 * time.Second
+
+// readyQueue tells whether a queue can be used, at whichever broker, and where.
+func (s *state) readyQueue(ctx context.Context, name string) (bool, string) {
+	phase, b, _ := s.get()
+	if phase != "" {
+		return false, phase
+	}
+	ctx, cancel := context.WithTimeout(ctx, queuePatience)
+	defer cancel()
+	admin := b.Admin()
+	if n := s.shared(); n != nil {
+		admin = n.Admin()
+	}
+	info, err := admin.Describe(ctx, name)
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case !info.Ready:
+		return false, info.Error
+	}
+	return true, fmt.Sprintf("ready at %s, epoch %d", info.Owner, info.Epoch)
 }
 
 // handler serves health and metrics, and profiles if that is asked for.
 func (s *state) handler(metrics http.Handler, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "alive") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		code := http.StatusServiceUnavailable
-		ok, text := s.ready()
+		var ok bool
+		var text string
+		if name := r.URL.Query().Get("queue"); name != "" {
+			ok, text = s.readyQueue(r.Context(), name)
+		} else {
+			ok, text = s.ready()
+		}
 		if ok {
 			code = http.StatusOK
 		}

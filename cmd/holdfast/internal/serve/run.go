@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/broker/cluster"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/memory"
@@ -33,6 +34,7 @@ type process struct {
 
 	journal journal.Journal
 	broker  *broker.Broker
+	node    *cluster.Node // nil unless the journal can be shared
 	server  *rpc.Server
 	certs   *certificates
 
@@ -141,6 +143,9 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 			l.Close()
 		}
 	}()
+	if err := p.checkAddress(listeners); err != nil {
+		return err
+	}
 	p.state.set("opening the journal", nil, nil)
 	p.journal, err = journals.Open(ctx, p.f.journal, journals.Options{Logger: p.a.Log, OnSync: syncs.Observe})
 	if err != nil {
@@ -152,22 +157,20 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 	if loss := journals.Loss(p.journal); loss != nil {
 		p.a.Log.Error("the journal has lost what was stored; it can be read, and no queue can be used", "error", loss)
 	}
-	limits := message.Limits{MaxBody: int(p.f.maxBody)}
-	p.broker, err = broker.Open(ctx, p.journal, broker.Options{
-		Name: p.name(listeners), Limits: limits, NoAutoCreate: p.f.noCreate,
-		CacheBytes: int64(p.f.cache), SendBudget: int64(p.f.budget), OpenLimit: p.f.opening, Logger: p.a.Log,
-	})
+	ro := rpc.Options{
+		TLS: p.tls, Policy: p.policy, Insecure: p.f.insecure, Advertise: p.f.advertise, Version: p.a.Version,
+		MaxFrameBytes: message.Limits{MaxBody: int(p.f.maxBody)}.WithDefaults().MaxFrameBytes, Logger: p.a.Log,
+	}
+	link, err := p.openBroker(ctx, listeners, &ro)
 	if err != nil {
 		return err
 	}
-	p.server, err = rpc.NewServer(p.broker, rpc.Options{
-		TLS: p.tls, Policy: p.policy, Insecure: p.f.insecure, Advertise: p.f.advertise, Version: p.a.Version,
-		MaxFrameBytes: limits.WithDefaults().MaxFrameBytes, Logger: p.a.Log,
-	})
+	p.server, err = rpc.NewServer(link, ro)
 	if err != nil {
 		return err
 	}
 	p.state.set("", p.broker, p.server)
+	p.state.share(p.node)
 	for _, l := range listeners {
 		p.a.Log.Info("listening", "address", address(l), "tls", p.tls != nil, "journal", p.f.journal)
 		p.wg.Go(func() {
@@ -274,6 +277,9 @@ func (p *process) stop(ctx context.Context) error {
 	ctx, cancel := p.a.Finish(ctx, time.Duration(p.f.patience))
 	defer cancel()
 	p.state.set("stopping", p.broker, p.server)
+	if p.node != nil {
+		p.node.Leave(ctx) // while clients can still be told where to go
+	}
 	var errs []error
 	shutdown := make(chan error, 1)
 	if p.server != nil {
@@ -281,7 +287,10 @@ func (p *process) stop(ctx context.Context) error {
 	} else {
 		shutdown <- nil
 	}
-	if p.broker != nil {
+	switch {
+	case p.node != nil:
+		errs = append(errs, p.node.Close(ctx))
+	case p.broker != nil:
 		errs = append(errs, p.broker.Close(ctx))
 	}
 	errs = append(errs, <-shutdown)
