@@ -299,9 +299,8 @@ func stillDead(ctx context.Context, tx pgx.Tx, kind int, nos []int64) error {
 func keepEnds(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	for _, no := range slices.Sorted(slices.Values(nos)) {
 		_, err := tx.Exec(ctx, `
-			UPDATE stream s SET ended = x.last, crc = x.crc, time = x.time FROM (
-				SELECT DISTINCT ON (r.stream) r.stream, r.last, `+littleEndian("r.data", 72, 4)+" AS crc, "+littleEndian("r.data", 44, 8)+` AS time
-				FROM `+tableName(kindRecord, no)+` r ORDER BY r.stream, r.first DESC) x
+			UPDATE stream s SET ended = x.last, crc = `+littleEndian("x.data", 72, 4)+", time = "+littleEndian("x.data", 44, 8)+` FROM (
+				SELECT DISTINCT ON (r.stream) r.stream, r.last, r.data FROM `+tableName(kindRecord, no)+` r ORDER BY r.stream, r.first DESC) x
 			WHERE s.life = x.stream AND s.ended < x.last AND x.last < s.low AND NOT s.dropped`)
 		if err != nil {
 			return err

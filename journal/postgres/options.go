@@ -106,8 +106,11 @@ var passed = []string{
 
 // own are the options of a URL that are the driver's.
 var own = map[string]func(o *Options, text string) error{
-	"schema":     func(o *Options, text string) error { o.Schema = text; return nil },
-	"pool":       func(o *Options, text string) (err error) { o.Pool, err = strconv.Atoi(text); return notNumber(text, err) },
+	"schema": func(o *Options, text string) error { o.Schema = text; return nil },
+	"pool": func(o *Options, text string) (err error) {
+		o.Pool, err = strconv.Atoi(text)
+		return notNumber(text, err)
+	},
 	"timeout":    func(o *Options, text string) (err error) { o.Timeout, err = time.ParseDuration(text); return err },
 	"range":      func(o *Options, text string) (err error) { o.RangeBytes, err = size(text); return err },
 	"max-record": func(o *Options, text string) error { n, err := size(text); o.MaxRecordBytes = int(n); return err },

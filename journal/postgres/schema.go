@@ -92,7 +92,6 @@ ALTER TABLE %[1]s ALTER COLUMN data SET STORAGE EXTERNAL;
 INSERT INTO range (no, kind, closed) VALUES (%[2]d, %[3]d, false);`, name, no, kind)
 }
 
-
 // advisoryLock keeps processes that do the same to one journal apart, until the end of the transaction.
 func advisoryLock(f, schema string, what int) string {
 	return fmt.Sprintf("SELECT %s(hashtextextended('holdfast %s', %d))", f, schema, what)
