@@ -35,7 +35,8 @@ type Options struct {
 	CacheBytes int64
 	// SendBudget bounds what senders may have sent and not had answered, in bytes, for all of them
 	// together. Default 256 MiB. A sender that would exceed it is refused at its opening, or, by a frame larger than its credit,
-	// has its stream broken, and comes again. One such frame at a time may exceed the budget. A quarter of it is kept for what senders begin with.
+	// has its stream broken, and comes again. One such frame at a time may exceed the budget. A quarter of it is kept for what senders begin with; of the rest, the senders of one queue
+	// have at most as much as they leave to those of others.
 	SendBudget int64
 	// OpenLimit is how many queues are recovered at the same time. Default 4.
 	OpenLimit int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -227,6 +228,69 @@ func TestStorageFull(t *testing.T) {
 		}
 		shut(t, b)
 	})
+}
+
+// A send that is on its way when the store turns out to be full waits, as one does that comes later; both are stored once, in order, when there is
+// room again. A sender that does not wish to wait, or that a queue of policy reject does not let wait, is refused in both cases.
+func TestStorageFullWaits(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cfg    queue.Config
+		noWait bool
+	}{{"waits", queue.Config{}, false}, {"no wait", queue.Config{}, true}, {"reject", queue.Config{Overflow: queue.OverflowReject, MaxMessages: 100}, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := fault.New(memory.New(), fault.Options{})
+				b := open(t, j, Options{})
+				q := b.Queue("q")
+				if err := q.Create(t.Context(), c.cfg); err != nil {
+					t.Fatal(err)
+				}
+				j.SetPlan(func(c fault.Call) fault.Action {
+					if c.Op == fault.Append && c.Record.BodyLen > 0 {
+						return fault.Full()
+					}
+					return fault.Action{}
+				})
+				ends := make(chan error, 2)
+				s, err := q.NewSender(holdfast.SenderOptions{NoWait: c.noWait})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, body := range []string{"on its way", "later"} {
+					go func() { _, err := s.Send(context.Background(), holdfast.Message{Body: []byte(body)}); ends <- err }()
+					time.Sleep(10 * time.Second) // virtual
+				}
+				if c.noWait || c.cfg.Overflow != "" {
+					for range 2 {
+						if err := <-ends; !errors.Is(err, queue.ErrStorageFull) || errors.Is(err, holdfast.ErrUnknown) {
+							t.Errorf("send: %v", err)
+						}
+					}
+				} else if st := s.Stats(); len(ends) > 0 || !st.Waits || st.InFlight != 2 {
+					t.Errorf("%d sends came back; %+v", len(ends), st)
+				}
+				j.SetPlan(nil)
+				if !c.noWait && c.cfg.Overflow == "" {
+					for range 2 {
+						if err := <-ends; err != nil {
+							t.Error(err)
+						}
+					}
+					h, link, _ := receive(t, b, "q", holdfast.ReceiverConfig{}, 10)
+					h.until(t, "both messages", func() bool { return h.count() == 2 })
+					if got := h.bodies(t); !slices.Equal(got, []string{"on its way", "later"}) {
+						t.Errorf("received %q", got)
+					}
+					link.Close(true)
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				shut(t, b)
+			})
+		})
+	}
 }
 
 // A dead-letter move survives a crash at every step, and the message is there once (G2, G3; design §7).

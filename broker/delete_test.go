@@ -52,7 +52,10 @@ func TestDeleteEndsStreams(t *testing.T) {
 		}
 		ends := make(chan error, 3)
 		go func() { _, err := s.Send(context.Background(), holdfast.Message{Body: []byte("waits")}); ends <- err }()
-		go func() { _, err := q.Send(context.Background(), holdfast.Message{Body: []byte("waits too")}); ends <- err }()
+		go func() {
+			_, err := q.Send(context.Background(), holdfast.Message{Body: []byte("waits too")})
+			ends <- err
+		}()
 		if err := q.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}

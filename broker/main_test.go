@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
 )
 
@@ -102,6 +103,20 @@ func (h *hand) count() (n uint64) {
 		n += r.Count
 	}
 	return n
+}
+
+// bodies returns the bodies that were handed over, in order.
+func (h *hand) bodies(t *testing.T) (out []string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.runs {
+		c := message.NewSpanCursor(r.Data)
+		for raw, ok := c.Next(); ok; raw, ok = c.Next() {
+			out = append(out, string(raw.Body))
+		}
+	}
+	return out
 }
 
 func (h *hand) spans() (out []queue.LeaseSpan) {

@@ -53,7 +53,8 @@ type owner struct {
 	space  space
 	mover  mover
 
-	buffered atomic.Bool // durability of the queue, for whoever opens a sender
+	buffered atomic.Bool  // durability of the queue, for whoever opens a sender
+	more     atomic.Int64 // bytes that its senders have beyond their first windows: see takeMore
 	metrics  ownerMetrics
 	done     chan struct{} // closed by Stopped
 	err      error         // why it stopped; read after done
@@ -389,9 +390,21 @@ func (o *owner) undone(e queue.Effect, err error) {
 	switch e := e.(type) {
 	case queue.Accepted:
 		s := o.senders[e.Sender]
-		if s != nil && errors.Is(err, persistent.ErrNotStored) && errors.Is(err, journal.ErrFull) {
-			s.refused(queue.Refused{Sender: e.Sender, Resume: e.UpTo + 1 - e.Count - e.Duplicates, Err: cause})
+		if s == nil || !errors.Is(err, persistent.ErrNotStored) || !errors.Is(err, journal.ErrFull) {
+			return
 		}
+		if s.producer.ID == "" || o.core.Refuses(e.Sender) {
+			s.refused(queue.Refused{Sender: e.Sender, Resume: e.UpTo + 1 - e.Count - e.Duplicates, Err: cause})
+			return
+		}
+		// It is to wait, like one that comes once the store is known to be full: it comes again, with the same messages.
+		s.broken(cause)
+		o.push(&cmdFunc{do: func(o *owner, a *turn) {
+			if o.senders[s.id] == s {
+				o.removeSender(s)
+				o.core.CloseSender(a.Now(), s.id, false)
+			}
+		}, lost: func(error) {}})
 	case queue.Refused:
 		if s := o.senders[e.Sender]; s != nil {
 			s.refused(e)

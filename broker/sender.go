@@ -187,18 +187,37 @@ func (b *Broker) forMore() int64 { return b.o.SendBudget - b.o.SendBudget/4 }
 // many idle senders there are.
 func (s *sender) borrow(n, used uint64) bool {
 	b := s.o.b
-	if b.granted.Add(int64(n)) > b.forMore() && !b.overdraft.CompareAndSwap(nil, s) {
-		b.granted.Add(-int64(n))
-		return false
+	if !s.o.takeMore(int64(n)) {
+		if !b.overdraft.CompareAndSwap(nil, s) {
+			return false
+		}
+		b.granted.Add(int64(n))
+		s.o.more.Add(int64(n))
 	}
 	s.loanEnd.Store(used)
 	s.loan.Store(n)
 	return true
 }
 
+// takeMore takes bytes for windows or loans of the queue's senders. They never have more than is left after that for those of other queues, so
+// that the senders of a queue which is full, however many, leave the others something to be fast with.
+func (o *owner) takeMore(n int64) bool {
+	left := o.b.forMore() - o.b.granted.Add(n)
+	if o.more.Add(n) <= left {
+		return true
+	}
+	o.giveMore(n)
+	return false
+}
+
+func (o *owner) giveMore(n int64) {
+	o.more.Add(-n)
+	o.b.granted.Add(-n)
+}
+
 func (s *sender) payBack() {
 	if n := s.loan.Swap(0); n > 0 {
-		s.o.b.granted.Add(-int64(n))
+		s.o.giveMore(int64(n))
 		s.o.b.overdraft.CompareAndSwap(s, nil)
 	}
 }
@@ -255,11 +274,8 @@ func (s *sender) settleUpTo(seq uint64) {
 	// A sender that uses most of its window gets a larger one, as long as there is something to give.
 	if inUse := s.sentAll - s.answered; n > 0 && inUse*2 > s.window && s.window < windowBytes {
 		more := min(s.window, windowBytes-s.window)
-		b := s.o.b
-		if b.granted.Add(int64(more)) <= b.forMore() {
+		if s.o.takeMore(int64(more)) {
 			s.window += more
-		} else {
-			b.granted.Add(-int64(more))
 		}
 	}
 	s.waiting = s.waiting[:copy(s.waiting, s.waiting[n:])]
@@ -314,5 +330,6 @@ func (s *sender) broken(err error) {
 
 func (s *sender) giveBack() {
 	s.payBack()
-	s.o.b.granted.Add(-int64(s.window))
+	s.o.giveMore(int64(s.window - firstWindow))
+	s.o.b.granted.Add(-firstWindow)
 }

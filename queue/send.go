@@ -156,6 +156,12 @@ func (c *Core) Send(now int64, b SendBatch) error {
 // refuses tells whether a sender is refused where others wait.
 func (c *Core) refuses(s *sender) bool { return s.o.NoWait || c.cfg.Overflow == OverflowReject }
 
+// Refuses tells whether a sender is refused where others wait for room. An unknown one is.
+func (c *Core) Refuses(id SenderID) bool {
+	s := c.senders[id]
+	return s == nil || c.refuses(s)
+}
+
 // waits tells a sender that it waits, or no longer does.
 func (c *Core) waits(s *sender, waits bool) {
 	if s.waits == waits {
