@@ -254,7 +254,7 @@ func (j *Journal) write(u *unit) error {
 	h := batchHeader{salt: s.salt, n: u.n, durable: j.durable.Load(), first: j.firstBatch, size: uint32(u.size), entries: u.entries, prev: j.prevCRC}
 	h.put(u.buf)
 	u.seg, u.off, u.crc = s, j.pos, h.crc
-	u.end = alignUp(u.off+u.size, batchAlign)
+	u.end = afterBatch(u.off, u.size)
 	for _, p := range u.pieces {
 		b := p.ext
 		if b == nil {
@@ -274,11 +274,14 @@ func (j *Journal) write(u *unit) error {
 		return err
 	}
 	j.pos, j.prevCRC = u.end, u.crc
-	if j.files.size-j.pos < j.files.size/2 || s.size.Load()-j.pos < zeroStep/2 {
+	if u.size < zeroBatch && s.size.Load()-j.pos < zeroStep/2 {
 		j.kickPrepare()
 	}
 	return nil
 }
+
+// zeroBatch is from which size of batches on no zeros are written ahead: there would soon be too many.
+const zeroBatch = 32 << 10
 
 var zeros [pageSize]byte
 

@@ -325,7 +325,10 @@ func (fl *files) zeroAhead(s *segment, at int64) error {
 		s.growing.Unlock()
 		return nil
 	}
-	err = f.WriteAt([][]byte{make([]byte, n)}, size)
+	// Page by page: see pagedBatch.
+	for at := size; err == nil && at < size+n; at += pageSize {
+		err = f.WriteAt([][]byte{zeros[:]}, at)
+	}
 	if err == nil {
 		s.size.Store(size + n)
 	}
@@ -355,6 +358,9 @@ func (fl *files) recycle(needed func(*segment) bool, keep int) (int, error) {
 	}
 	fl.mu.Unlock()
 	for _, s := range gone {
+		if f, err := fl.handle(s); err == nil {
+			f.Forget()
+		}
 		fl.closeFile(s)
 	}
 	fl.mu.Lock()

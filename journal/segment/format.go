@@ -17,7 +17,11 @@ const (
 	headerBlock = 4096 // before the first batch of a segment
 	headerCopy  = 1024 // the segment's header stands at each multiple of it in the block
 	batchAlign  = 512  // what a disk surely writes as a whole, or not
-	pageSize    = 4096 // writes end at a multiple of it where they can
+	pageSize    = 4096 // writes end at a multiple of it
+	// pagedBatch is from which size on a batch is followed by the next one at another page. The space is nothing beside it, and a page
+	// that was written is not written again. The operating system keeps large writes in large pieces, and where a part of such a
+	// piece is written again, it counts all of it as written.
+	pagedBatch = 8 << 10
 
 	segMagic        = "HFSEGLOG"
 	segHeaderSize   = 8 + 4 + 8 + 8 + 4
@@ -27,6 +31,14 @@ const (
 )
 
 func alignUp(n, to int64) int64 { return (n + to - 1) / to * to }
+
+// afterBatch returns where the next batch begins behind one of size bytes at off.
+func afterBatch(off, size int64) int64 {
+	if size >= pagedBatch {
+		return alignUp(off+size, pageSize)
+	}
+	return alignUp(off+size, batchAlign)
+}
 
 // segHeader says which segment a file is. The salt is another each time that a file is used, so that nothing that was written
 // before, or by a user as the body of a message, is taken for a batch.

@@ -1,7 +1,9 @@
 package segment
 
 import (
+	"crypto/rand"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/holdfastmq/holdfast/journal"
@@ -78,4 +80,16 @@ func (w *writer) add(count uint64, meta, body []byte) *journal.Record {
 	}
 	w.stored(r)
 	return r
+}
+
+// random returns bytes that do not compress.
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
 }

@@ -70,15 +70,16 @@ type Journal struct {
 		pos  position
 		size int
 	}
-	markMu  sync.Mutex
-	marked  mark // the last one written
-	kept    map[uint32]markedStream
-	kick    chan struct{}
-	prepare chan struct{}
+	markMu sync.Mutex
+	marked mark // the last one written
+	kept   map[uint32]markedStream
+	// damagedCheckpoints are the files of it that were not intact when the store was opened.
+	damagedCheckpoints []string
+	kick               chan struct{}
+	prepare            chan struct{}
 
 	closing   chan struct{}
-	ctx       context.Context //nolint:containedctx // ends with the journal, for its own goroutines
-	cancel    context.CancelFunc
+	cancel    context.CancelFunc // of what its own goroutines do
 	closeOnce sync.Once
 	closeErr  error
 	loops     sync.WaitGroup // of committer and completer
@@ -262,7 +263,9 @@ const closePatience = 10 * time.Second
 // ErrClosed at their next step. A store that is not done after 10 s is left to the end of the process, with the lock.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
-		j.cancel()
+		if j.cancel != nil {
+			j.cancel()
+		}
 		j.q.close()
 		close(j.closing)
 		done := make(chan error, 1)

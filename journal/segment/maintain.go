@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -15,10 +16,12 @@ func (j *Journal) start() {
 	if j.opts.ReadOnly {
 		return
 	}
+	var ctx context.Context
+	ctx, j.cancel = context.WithCancel(context.Background())
 	j.helpers.Add(3)
-	go j.maintainLoop()
+	go j.maintainLoop(ctx)
 	go j.prepareLoop()
-	go j.moveLoop()
+	go j.moveLoop(ctx)
 	j.kickPrepare()
 }
 
@@ -62,7 +65,7 @@ func (j *Journal) prepareLoop() {
 }
 
 // maintainLoop does what nobody waits for: the mark, the ballast, late syncs, checkpoints.
-func (j *Journal) maintainLoop() {
+func (j *Journal) maintainLoop(ctx context.Context) {
 	defer j.helpers.Done()
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
@@ -82,7 +85,7 @@ func (j *Journal) maintainLoop() {
 			if j.unsaved.Load() > j.durable.Load() {
 				j.q.put(&op{kind: opSync, done: make(chan error, 1)})
 			}
-			if err := j.tidy(); err != nil && j.ctx.Err() == nil {
+			if err := j.tidy(ctx); err != nil && ctx.Err() == nil {
 				if isNoSpace(err) {
 					j.space.noSpace()
 				}
@@ -104,7 +107,7 @@ func (j *Journal) maintainLoop() {
 const checkpointShare = 16
 
 // tidy writes a checkpoint if it is time, and takes segments out of use that are not needed.
-func (j *Journal) tidy() error {
+func (j *Journal) tidy(ctx context.Context) error {
 	j.maintaining.Lock()
 	defer j.maintaining.Unlock()
 	pos := j.durablePos()
@@ -116,7 +119,7 @@ func (j *Journal) tidy() error {
 	}
 	if due {
 		j.wanted.Store(false)
-		if err := j.saveCheckpoint(j.ctx); err != nil {
+		if err := j.saveCheckpoint(ctx); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +41,7 @@ const (
 )
 
 // moveLoop empties segments while too much is taken up by too little.
-func (j *Journal) moveLoop() {
+func (j *Journal) moveLoop(ctx context.Context) {
 	defer j.helpers.Done()
 	t := time.NewTicker(moveEvery)
 	defer t.Stop()
@@ -50,13 +51,13 @@ func (j *Journal) moveLoop() {
 			return
 		case <-t.C:
 		}
-		for j.refuse() == nil && !j.isBroken() && j.ctx.Err() == nil {
+		for j.refuse() == nil && !j.isBroken() && ctx.Err() == nil {
 			s := j.victim()
 			if s == nil {
 				break
 			}
-			if err := j.empty(s); err != nil {
-				if j.ctx.Err() == nil {
+			if err := j.empty(ctx, s); err != nil {
+				if ctx.Err() == nil {
 					j.warn("journal: a segment cannot be emptied", "segment", s.name, "err", err)
 				}
 				break
@@ -100,14 +101,14 @@ func (j *Journal) victim() *segment {
 }
 
 // empty moves what is alive in a segment.
-func (j *Journal) empty(s *segment) error {
+func (j *Journal) empty(ctx context.Context, s *segment) error {
 	s.pins.Add(1)
 	defer s.pins.Add(-1)
 	for _, st := range j.allStreams() {
-		if err := j.moveRecords(st, s); err != nil {
+		if err := j.moveRecords(ctx, st, s); err != nil {
 			return err
 		}
-		if err := j.moveParts(st, s); err != nil {
+		if err := j.moveParts(ctx, st, s); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,7 @@ func (j *Journal) empty(s *segment) error {
 }
 
 // moveRecords moves the records of a stream that are in a segment.
-func (j *Journal) moveRecords(st *stream, s *segment) error {
+func (j *Journal) moveRecords(ctx context.Context, st *stream, s *segment) error {
 	var buf [blockSlots]slot
 	for next := uint64(0); ; {
 		m := &move{st: st, from: s}
@@ -149,13 +150,13 @@ func (j *Journal) moveRecords(st *stream, s *segment) error {
 			m.records = append(m.records, movedRecord{x, rec})
 			m.size += int(x.live(low))
 		}
-		if err := j.moved(m); err != nil {
+		if err := j.moved(ctx, m); err != nil {
 			return err
 		}
 	}
 }
 
-func (j *Journal) moveParts(st *stream, s *segment) error {
+func (j *Journal) moveParts(ctx context.Context, st *stream, s *segment) error {
 	st.mu.Lock()
 	var all []movedPart
 	for name, p := range st.parts {
@@ -180,7 +181,7 @@ func (j *Journal) moveParts(st *stream, s *segment) error {
 			m.size += int(p.part.bytes())
 			all = all[1:]
 		}
-		if err := j.moved(m); err != nil {
+		if err := j.moved(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -188,12 +189,12 @@ func (j *Journal) moveParts(st *stream, s *segment) error {
 }
 
 // moved hands a move to the committer and waits until it is done.
-func (j *Journal) moved(m *move) error {
+func (j *Journal) moved(ctx context.Context, m *move) error {
 	if len(m.records)+len(m.parts) == 0 {
 		return nil
 	}
 	j.stats.moved.Add(uint64(m.size))
-	return j.do(j.ctx, &op{kind: opMove, move: m})
+	return j.do(ctx, &op{kind: opMove, move: m})
 }
 
 // stageMove puts what is still alive of a move into the batch.

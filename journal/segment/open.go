@@ -53,7 +53,6 @@ func open(dir string, opts Options) (_ *Journal, err error) {
 	}
 	j := newJournal(dir, opts, l)
 	if err := j.prepareStore(); err != nil {
-		j.cancel()
 		j.files.closeAll()
 		return nil, errors.Join(err, l.Close())
 	}
@@ -88,7 +87,6 @@ func newJournal(dir string, opts Options, l io.Closer) *Journal {
 		closing: make(chan struct{}),
 		kept:    map[uint32]markedStream{},
 	}
-	j.ctx, j.cancel = context.WithCancel(context.Background())
 	j.q.init()
 	j.units.wake = make(chan struct{}, 1)
 	j.space = space{
@@ -280,6 +278,7 @@ func (j *Journal) adopt(r *recovery) {
 	j.markMu.Unlock()
 	j.last, j.prevCRC, j.active, j.unsynced = r.last.n, r.last.crc, nil, 0
 	j.ck.gen, j.ck.pos, j.ck.size = r.ck.gen, r.ck.pos, r.ck.size
+	j.damagedCheckpoints = r.ck.damaged
 	j.unsaved.Store(0)
 	j.setDurable(r.last)
 	j.settleLimbo()

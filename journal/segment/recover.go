@@ -180,7 +180,7 @@ func (r *recovery) copyBatches(batches []found) ([]found, error) {
 	var out []found
 	for i := range batches {
 		f := batches[i]
-		b := make([]byte, alignUp(int64(f.size), batchAlign))
+		b := make([]byte, alignUp(int64(f.size), pageSize))
 		if err := r.fl.readAt(f.seg, b[:f.size], f.off); err != nil {
 			return nil, err
 		}

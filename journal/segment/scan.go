@@ -20,7 +20,7 @@ type found struct {
 	off int64
 }
 
-func (f *found) end() int64 { return alignUp(f.off+int64(f.size), batchAlign) }
+func (f *found) end() int64 { return afterBatch(f.off, int64(f.size)) }
 
 func (f *found) position() position {
 	return position{n: f.n, seg: f.seg.number, off: f.end(), crc: f.crc}

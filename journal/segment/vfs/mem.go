@@ -363,10 +363,13 @@ func (f *memFile) Sync() error {
 	return nil
 }
 
+// Size is part of File.
 func (f *memFile) Size() (int64, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	return int64(len(f.n.data)), nil
 }
+
+func (f *memFile) Forget() {}
 
 func (f *memFile) Close() error { return nil }

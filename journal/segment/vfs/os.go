@@ -101,6 +101,8 @@ type osFile struct{ *os.File }
 func (f *osFile) WriteAt(bufs [][]byte, off int64) error { return pwritev(f.File, bufs, off) }
 func (f *osFile) Sync() error                            { return fdatasync(f.File) }
 
+func (f *osFile) Forget() { forget(f.File) }
+
 func (f *osFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

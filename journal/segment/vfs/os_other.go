@@ -22,6 +22,8 @@ func pwritev(f *os.File, bufs [][]byte, off int64) error {
 
 func fdatasync(f *os.File) error { return f.Sync() }
 
+func forget(*os.File) {}
+
 // held are the directories that this process has locked. Elsewhere than on Linux, other processes are not kept out.
 var held sync.Map
 
