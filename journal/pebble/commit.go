@@ -23,7 +23,8 @@ type op struct {
 	name  string
 	data  []byte
 	names []string
-	done  chan error // gets the outcome, once
+	from  journal.Info // of an import
+	done  chan error   // gets the outcome, once
 }
 
 type opKind int
@@ -31,6 +32,7 @@ type opKind int
 const (
 	opAppend opKind = iota
 	opAcquire
+	opImport
 	opWritePart
 	opDeleteParts
 	opDrop
@@ -38,7 +40,7 @@ const (
 )
 
 func (k opKind) String() string {
-	return [...]string{"append", "acquire", "write part", "delete parts", "drop", "sync"}[k]
+	return [...]string{"append", "acquire", "import", "write part", "delete parts", "drop", "sync"}[k]
 }
 
 // size is about what the op adds to a batch.

@@ -20,7 +20,7 @@ import (
 func TestConformance(t *testing.T) {
 	journaltest.Run(t, journaltest.Config{
 		NewStore:   newMemStore,
-		Persistent: true, Crashes: true, Hooks: true, Damages: true,
+		Persistent: true, Crashes: true, Hooks: true, Damages: true, Imports: true,
 	})
 }
 
@@ -33,7 +33,7 @@ func TestConformanceOnDisk(t *testing.T) {
 				Open: func(context.Context) (journal.Journal, error) { return Open(dir, quiet(Options{})) },
 			}
 		},
-		Persistent: true,
+		Persistent: true, Imports: true,
 	})
 }
 

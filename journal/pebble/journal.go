@@ -63,7 +63,10 @@ type Journal struct {
 	warning rateLimit
 }
 
-var _ journal.Journal = (*Journal)(nil)
+var (
+	_ journal.Journal  = (*Journal)(nil)
+	_ journal.Importer = (*Journal)(nil)
+)
 
 // Limits returns what the options say.
 func (j *Journal) Limits() journal.Limits {
@@ -198,18 +201,38 @@ func (j *Journal) Acquire(ctx context.Context, name string) (journal.Stream, err
 	if err := journal.CheckName("stream", name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
-	fail := func(err error) (journal.Stream, error) { return nil, fmt.Errorf("acquire stream %q: %w", name, err) }
-	if err := j.check(ctx); err != nil {
-		return fail(err)
-	}
-	if err := j.refuse(); err != nil {
-		return fail(err)
-	}
-	h := &hold{reader: reader{j: j, name: name}, st: j.lookupOrMake(name)}
-	if err := j.do(ctx, &op{kind: opAcquire, h: h}); err != nil {
-		return fail(err)
+	h, err := j.own(ctx, name, &op{kind: opAcquire, h: &hold{}})
+	if err != nil {
+		return nil, fmt.Errorf("acquire stream %q: %w", name, err)
 	}
 	return h, nil
+}
+
+// Import makes the caller the owner of a copy. Like Acquire it writes no record.
+func (j *Journal) Import(ctx context.Context, name string, from journal.Info) (journal.Stream, error) {
+	if err := journal.CheckImport(name, from); err != nil {
+		return nil, err
+	}
+	h, err := j.own(ctx, name, &op{kind: opImport, h: &hold{imports: true}, from: from})
+	if err != nil {
+		return nil, fmt.Errorf("import stream %q: %w", name, err)
+	}
+	return h, nil
+}
+
+// own makes the op's hold the owner of a stream.
+func (j *Journal) own(ctx context.Context, name string, o *op) (*hold, error) {
+	if err := j.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.refuse(); err != nil {
+		return nil, err
+	}
+	o.h.j, o.h.name, o.h.st = j, name, j.lookupOrMake(name)
+	if err := j.do(ctx, o); err != nil {
+		return nil, err
+	}
+	return o.h, nil
 }
 
 // Open returns a reader of the stream.

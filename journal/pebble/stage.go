@@ -29,6 +29,8 @@ func (j *Journal) stage(u *unit, o *op) error {
 		return j.stageAppend(u, st, o)
 	case opAcquire:
 		return j.stageAcquire(u, st, o.h)
+	case opImport:
+		return j.stageImport(u, st, o.h, o.from)
 	case opDrop:
 		return j.stageDrop(u, st, o.h)
 	}
@@ -109,7 +111,7 @@ func (j *Journal) stageAppend(u *unit, st *stream, o *op) error {
 	copy(row.Value[len(v):], rec.Meta)
 	must(row.Finish())
 	st.next.metaTotal += int64(len(row.Value))
-	if rec.BodyLen > 0 {
+	if rec.BodyLen > 0 && len(rec.Body) > 0 { // an importer's may have been discarded in its source
 		st.stageBody(u, rec)
 	}
 	st.next.end, st.next.endCRC, st.next.endTime = rec.Last(), rec.CRC, rec.Time
@@ -186,16 +188,34 @@ func (st *stream) storedHeader(e *engine, first uint64) (journal.Header, error) 
 }
 
 func (j *Journal) stageAcquire(u *unit, st *stream, h *hold) error {
+	if st.next.epoch == 0 || st.next.dropped {
+		rand.Read(st.next.uid[:]) // never fails
+		st.next.dropped = false
+	}
+	j.stageOwner(u, st, h, st.next.epoch+1)
+	return nil
+}
+
+func (j *Journal) stageImport(u *unit, st *stream, h *hold, from journal.Info) error {
+	n := &st.next
+	switch {
+	case n.epoch == 0:
+		n.uid, n.end, n.endCRC, n.endTime, n.low = from.UID, from.End, from.EndCRC, from.EndTime, from.End+1
+	case n.uid != from.UID || n.dropped:
+		return fmt.Errorf("%w: there is another stream of that name, of uid %s (dropped: %t)", journal.ErrConflict, n.uid, n.dropped)
+	}
+	j.stageOwner(u, st, h, max(n.epoch+1, from.Epoch))
+	return nil
+}
+
+// stageOwner makes h the owner under a new epoch.
+func (j *Journal) stageOwner(u *unit, st *stream, h *hold, epoch uint64) {
 	// What the owner before discarded goes first: nothing of it may take effect after this.
 	st.stageDiscardsLocked(u, j.tombBytes())
 	if o := st.owner; o != nil {
 		o.fenced, o.endAt = true, st.next
 	}
-	if st.next.epoch == 0 || st.next.dropped {
-		rand.Read(st.next.uid[:]) // never fails
-		st.next.dropped = false
-	}
-	st.next.epoch++
+	st.next.epoch = epoch
 	st.owner = h
 	h.acquired = st.next.info(st.name)
 	if !st.named {
@@ -203,7 +223,6 @@ func (j *Journal) stageAcquire(u *unit, st *stream, h *hold) error {
 		must(u.b.Set(nameKey(st.name), binary.BigEndian.AppendUint32(nil, st.no), nil))
 	}
 	u.touch(st)
-	return nil
 }
 
 func (j *Journal) stageDrop(u *unit, st *stream, h *hold) error {

@@ -65,6 +65,7 @@ type hold struct {
 	reader
 	st       *stream
 	acquired journal.Info
+	imports  bool // records have the epochs of their source
 	dropped  atomic.Bool
 
 	// Under st.mu:
@@ -107,7 +108,11 @@ func (h *hold) change(ctx context.Context, what string, o *op) error {
 // with a body is refused with ErrFull; see [Options.ReserveBytes].
 func (h *hold) Append(ctx context.Context, after uint64, rec *journal.Record) error {
 	begin := time.Now()
-	err := journal.CheckAppend(h.acquired, h.j.Limits(), after, rec)
+	check := journal.CheckAppend
+	if h.imports {
+		check = journal.CheckImported
+	}
+	err := check(h.acquired, h.j.Limits(), after, rec)
 	if err != nil {
 		return h.fail(fmt.Sprintf("append after seq %d to", after), err)
 	}
