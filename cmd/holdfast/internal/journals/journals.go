@@ -30,8 +30,9 @@ var schemes = map[string]struct {
 	open func(ctx context.Context, u *URL, o Options) (journal.Journal, error)
 	help string
 }{
-	"memory": {openMemory, "memory:     in this process, lost at its end"},
-	"pebble": {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+	"memory":   {openMemory, "memory:     in this process, lost at its end"},
+	"pebble":   {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+	"postgres": {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers"},
 }
 
 // Help describes the URLs, one a line.
@@ -80,6 +81,7 @@ type URL struct {
 	// Place is what stands between the scheme and the options, as it is written.
 	Place string
 
+	text    string
 	options url.Values
 	used    map[string]bool
 }
@@ -90,7 +92,7 @@ func Parse(text string) (*URL, error) {
 	if _, known := schemes[scheme]; !ok || !known {
 		return nil, fmt.Errorf("%q is %w; there are\n%s", text, ErrURL, Help())
 	}
-	u := &URL{Scheme: scheme, Place: place, used: map[string]bool{}}
+	u := &URL{Scheme: scheme, Place: place, text: text, used: map[string]bool{}}
 	if place, query, ok := strings.Cut(place, "?"); ok {
 		v, err := url.ParseQuery(query)
 		if err != nil {
@@ -113,6 +115,23 @@ func (u *URL) Redacted() string {
 func (u *URL) option(name string) (string, bool) {
 	u.used[name] = true
 	return u.options.Get(name), u.options.Has(name)
+}
+
+// whole returns the URL as it was given, for a driver that reads its options itself.
+func (u *URL) whole() string {
+	for name := range u.options {
+		u.used[name] = true
+	}
+	return u.text
+}
+
+// Redacted returns the URL of a journal for logs: without its options, and without a password.
+func Redacted(text string) string {
+	u, err := Parse(text)
+	if err != nil {
+		return "…"
+	}
+	return u.Redacted()
 }
 
 // leftOver refuses options that the driver did not ask for.

@@ -172,7 +172,7 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 	p.state.set("", p.broker, p.server)
 	p.state.share(p.node)
 	for _, l := range listeners {
-		p.a.Log.Info("listening", "address", address(l), "tls", p.tls != nil, "journal", p.f.journal)
+		p.a.Log.Info("listening", "address", address(l), "tls", p.tls != nil, "journal", journals.Redacted(p.f.journal))
 		p.wg.Go(func() {
 			if err := p.server.Serve(l); !errors.Is(err, holdfast.ErrClosed) {
 				p.fail(err)
@@ -188,13 +188,16 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 func (p *process) listen(ctx context.Context) (all []net.Listener, err error) {
 	for _, text := range p.f.listen {
 		l, err := rpc.Listen(ctx, text)
+		if err == nil {
+			all = append(all, l)
+			err = cli.Usage(rpc.MayServe(l.Addr(), p.f.insecure || p.tls != nil && p.policy != nil))
+		}
 		if err != nil {
 			for _, l := range all {
 				l.Close()
 			}
 			return nil, err
 		}
-		all = append(all, l)
 	}
 	return all, nil
 }
