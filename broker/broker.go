@@ -93,6 +93,8 @@ type Broker struct {
 	overdraft atomic.Pointer[sender] // has a loan beyond the budget
 	pending   atomic.Int64           // stored queues that are still to be opened in the background
 
+	latency, batch histogram // of the appends of all queues
+
 	// life ends when the broker closes; work that nobody waits for runs under it.
 	life context.Context //holdfast:allow context: the life of background work that no caller waits for
 	end  context.CancelFunc

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastmq/holdfast"
 )
@@ -61,19 +62,22 @@ const (
 // QueueMetrics is what a broker knows of one queue.
 type QueueMetrics struct {
 	holdfast.QueueInfo
-	AppendSeconds Histogram // how long records took to be stored
-	AppendEvents  Histogram // how many events records had
-	AppendedBytes uint64
+	// AppendedRecords and AppendedBytes are what was stored since the recovery, and AppendSeconds how long that took in all.
+	AppendedRecords, AppendedBytes uint64
+	AppendSeconds                  float64
 	// RecoveredTo and RecoveryEnd are seqs: how far the recovery of a queue that is not ready has come.
 	RecoveredTo, RecoveryEnd uint64
 }
 
 // Metrics is what a broker knows of itself and its open queues.
 type Metrics struct {
-	Queues                 []QueueMetrics
-	CacheBytes             int64 // frames kept in memory
-	SendWindowBytes        int64 // credit that senders have been given
-	Ready, Opening, Failed int   // queues
+	Queues          []QueueMetrics
+	CacheBytes      int64 // frames kept in memory
+	SendWindowBytes int64 // credit that senders have been given
+	// AppendSeconds is how long the records of all queues took to be stored, and AppendEvents how many seqs they had. They are not kept for each
+	// queue: a broker may have many.
+	AppendSeconds, AppendEvents Histogram
+	Ready, Opening, Failed      int // queues
 }
 
 // Metrics collects the metrics of all queues that are open or opening, without waiting for recoveries.
@@ -81,6 +85,7 @@ func (b *Broker) Metrics(ctx context.Context) Metrics {
 	var m Metrics
 	m.Ready, m.Opening, m.Failed = b.Ready()
 	m.SendWindowBytes = b.granted.Load()
+	m.AppendSeconds, m.AppendEvents = b.latency.read(latencyUnit), b.batch.read(batchUnit)
 	b.cache.mu.Lock()
 	m.CacheBytes = b.cache.used
 	b.cache.mu.Unlock()
@@ -91,8 +96,8 @@ func (b *Broker) Metrics(ctx context.Context) Metrics {
 		h.mu.Unlock()
 		if qm.Ready {
 			om := &h.owner.metrics
-			qm.AppendSeconds, qm.AppendEvents = om.latency.read(latencyUnit), om.batch.read(batchUnit)
-			qm.AppendedBytes = om.appendedBytes.Load()
+			qm.AppendedRecords, qm.AppendedBytes = om.appendedRecords.Load(), om.appendedBytes.Load()
+			qm.AppendSeconds = time.Duration(om.appendTime.Load()).Seconds()
 		}
 		m.Queues = append(m.Queues, qm)
 	}

@@ -437,15 +437,17 @@ func (codec) AppendBody(dst [][]byte, e *queue.Event) [][]byte {
 
 // ownerMetrics are counters beside those of the core. They may be read from any goroutine.
 type ownerMetrics struct {
-	appendedBytes  atomic.Uint64
-	lastStored     atomic.Int64 // since the broker began
-	latency, batch histogram
+	appendedRecords, appendedBytes atomic.Uint64
+	appendTime                     atomic.Int64 // in all
+	lastStored                     atomic.Int64 // since the broker began
 }
 
 func (o *owner) appended(h *journal.Header, _ int, took time.Duration) {
 	m := &o.metrics
 	m.lastStored.Store(int64(time.Since(o.b.began)))
 	m.appendedBytes.Add(uint64(h.Size()))
-	m.latency.observe(took.Seconds(), latencyUnit)
-	m.batch.observe(float64(h.Count), batchUnit)
+	m.appendedRecords.Add(1)
+	m.appendTime.Add(int64(took))
+	o.b.latency.observe(took.Seconds(), latencyUnit)
+	o.b.batch.observe(float64(h.Count), batchUnit)
 }

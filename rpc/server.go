@@ -99,10 +99,9 @@ func (s *Server) SetPolicy(p *access.Policy) error {
 // policy, unless Options.Insecure allows it.
 func (s *Server) Serve(l net.Listener) error {
 	_, onUnix := l.Addr().(*net.UnixAddr)
-	secure := s.o.TLS != nil && s.policy.Load() != nil
-	if !local(l.Addr()) && !secure && !s.o.Insecure {
+	if err := MayServe(l.Addr(), s.o.Insecure || s.o.TLS != nil && s.policy.Load() != nil); err != nil {
 		l.Close()
-		return fmt.Errorf("serve on %s: refused: others than this machine can reach it, and it has not both TLS and an access policy (allow it with the insecure option)", l.Addr())
+		return err
 	}
 	counted := limited{l, &s.limit}
 	var err error
@@ -115,6 +114,15 @@ func (s *Server) Serve(l net.Listener) error {
 		err = holdfast.ErrClosed
 	}
 	return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+}
+
+// MayServe returns why a server does not serve on an address that others than this machine can reach, unless it is secure: it has TLS and
+// a policy, or does without them by Options.Insecure. It returns nil for other addresses.
+func MayServe(a net.Addr, secure bool) error {
+	if secure || local(a) {
+		return nil
+	}
+	return fmt.Errorf("serve on %s: refused: others than this machine can reach it, and it has not both TLS and an access policy (allow it with the insecure option)", a)
 }
 
 // Metrics returns the server's numbers.

@@ -103,6 +103,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(queuesDesc, float64(m.Failed), "failed")
 	gauge(cacheDesc, float64(m.CacheBytes))
 	gauge(windowDesc, float64(m.SendWindowBytes))
+	ch <- histogram(appendSeconds, m.AppendSeconds)
+	ch <- histogram(appendEvents, m.AppendEvents)
 	for i := range m.Queues {
 		q := &m.Queues[i]
 		gauge(readyDesc, boolean(q.Ready), q.Name)
@@ -114,8 +116,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		for _, qm := range queueMetrics {
 			ch <- prometheus.MustNewConstMetric(qm.desc, qm.kind, qm.value(q), append([]string{q.Name}, qm.labels...)...)
 		}
-		ch <- histogram(appendSeconds, q.AppendSeconds, q.Name)
-		ch <- histogram(appendEvents, q.AppendEvents, q.Name)
 	}
 }
 
@@ -145,8 +145,8 @@ var (
 	readyDesc       = desc("ready", "1 if the queue is recovered and in use.")
 	recoveredDesc   = desc("recovered_seq", "How far the recovery of a queue that is not ready has come.")
 	recoveryEndDesc = desc("recovery_end_seq", "Where the recovery of a queue that is not ready ends.")
-	appendSeconds   = desc("append_seconds", "How long the queue's records took to be stored.")
-	appendEvents    = desc("append_events", "How many events the queue's records had: the batch size.")
+	appendSeconds   = prometheus.NewDesc("holdfast_append_seconds", "How long records of queues took to be stored.", nil, nil)
+	appendEvents    = prometheus.NewDesc("holdfast_append_events", "How many events records of queues had: the batch size.", nil, nil)
 
 	connsDesc        = prometheus.NewDesc("holdfast_connections", "Open data connections.", nil, nil)
 	streamsDesc      = prometheus.NewDesc("holdfast_streams", "Open streams of senders and receivers on them.", nil, nil)

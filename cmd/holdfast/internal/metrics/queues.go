@@ -92,6 +92,10 @@ func counters() []queueMetric {
 		counter("unparked_total", "Parked messages that were made ready again.", func(s *queue.Stats) uint64 { return s.Unparked }),
 		counter("dedup_evictions_total", "Producers that were forgotten for want of room.", func(s *queue.Stats) uint64 { return s.ProducersEvicted }),
 		counter("dedup_id_evictions_total", "Dedup ids that were forgotten within their window for want of room.", func(s *queue.Stats) uint64 { return s.DedupIDsEvicted }),
+		{desc("appends_total", "Records that the queue has stored since its last recovery."), prometheus.CounterValue,
+			func(q *broker.QueueMetrics) float64 { return float64(q.AppendedRecords) }, nil},
+		{desc("append_seconds_total", "How long they took to be stored, in all."), prometheus.CounterValue,
+			func(q *broker.QueueMetrics) float64 { return q.AppendSeconds }, nil},
 		{desc("appended_bytes_total", "Bytes of records that the queue has stored since its last recovery."), prometheus.CounterValue,
 			func(q *broker.QueueMetrics) float64 { return float64(q.AppendedBytes) }, nil},
 	}
