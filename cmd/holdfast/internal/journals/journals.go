@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/journal/cassandra"
 )
 
 // Options say how a journal is opened.
@@ -30,9 +31,10 @@ var schemes = map[string]struct {
 	open func(ctx context.Context, u *URL, o Options) (journal.Journal, error)
 	help string
 }{
-	"memory":   {openMemory, "memory:     in this process, lost at its end"},
-	"pebble":   {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
-	"postgres": {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers"},
+	"cassandra": {openCassandra, cassandra.URLHelp},
+	"memory":    {openMemory, "memory:     in this process, lost at its end"},
+	"pebble":    {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+	"postgres":  {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers"},
 }
 
 // Help describes the URLs, one a line.
