@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -123,7 +124,11 @@ func (j *Journal) scanLog(fl *files, from position, clean *position) (*logScan, 
 			follows = true
 		}
 		if !follows {
-			more, err := searchSegment(fl, s, end)
+			at := end
+			if len(run) > 0 {
+				at = last.off + batchHeaderSize // where bytes are missing, the next one is before its place
+			}
+			more, err := searchSegment(fl, s, at)
 			if err != nil {
 				return nil, err
 			}
@@ -177,6 +182,8 @@ func scanSegment(fl *files, s *segment, at int64) ([]found, error) {
 	return run, nil
 }
 
+var magicBytes = binary.LittleEndian.AppendUint32(nil, batchMagic)
+
 // searchSegment looks for batches behind a place where there should be one.
 func searchSegment(fl *files, s *segment, at int64) ([]found, error) {
 	const step = 1 << 20
@@ -186,7 +193,7 @@ func searchSegment(fl *files, s *segment, at int64) ([]found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("segment %s: %w", s.name, err)
 	}
-	for at = alignUp(at, batchAlign); at < s.size.Load(); {
+	for at < s.size.Load() {
 		n, err := f.ReadAt(buf, at)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("segment %s: %w", s.name, err)
@@ -194,15 +201,17 @@ func searchSegment(fl *files, s *segment, at int64) ([]found, error) {
 		if n < batchHeaderSize {
 			break
 		}
-		next := at + alignUp(int64(n), batchAlign)
-		for k := 0; k+batchHeaderSize <= n; k += batchAlign {
-			if binary.LittleEndian.Uint32(buf[k:]) != batchMagic {
-				continue
+		next := at + int64(n-batchHeaderSize+1)
+		// At any byte: where one is missing, all behind it is not where it was.
+		for k := 0; ; k++ {
+			i := bytes.Index(buf[k:n], magicBytes)
+			if k += i; i < 0 || k+batchHeaderSize > n {
+				break
 			}
-			if h, ok := parseBatch(buf[k:], s.salt); ok {
+			if h, ok := parseBatch(buf[k:n], s.salt); ok {
 				b := found{h, s, at + int64(k)}
 				all = append(all, b)
-				next = b.end()
+				next = b.off + int64(b.size)
 				break
 			}
 		}
