@@ -15,7 +15,7 @@ import (
 func TestURLs(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ url, want string }{
-		{"", "is not the URL of a journal; there are\n  memory: "}, {"orders", "pebble:DIR"}, {"mysql://host/db", "is not the URL of a journal"},
+		{"", "is not the URL of a journal; there are\n  cassandra:"}, {"orders", "pebble:DIR"}, {"mysql://host/db", "is not the URL of a journal"},
 		{"memory:x", `memory: with "x" behind it`}, {"pebble:", "pebble: without a directory"}, {"pebble:" + dir + "?cash=1MiB", `unknown option "cash"; known are accept-loss, ballast, cache`},
 		{"pebble:" + dir + "?cache=lots", `option cache: "lots" is not a size`}, {"pebble:" + dir + "?accept-loss=perhaps", "is not true or false"}, {"pebble:" + dir + "?a=%zz", "its options"},
 		{"memory:?x=1", `unknown option "x"`},
