@@ -63,6 +63,7 @@ func (o *owner) store(ctx context.Context, rec *journal.Record, at tip) error {
 			if n > 20 || !pause(ctx, time.Duration(min(n+1, 20))*5*time.Millisecond) {
 				return fmt.Errorf("%w: another publish is under way", errNoAnswer)
 			}
+		case rec.BodyLen == 0 && o.j.dropBallast(ctx, err):
 		case errors.Is(err, journal.ErrFull), errors.Is(err, journal.ErrTooLarge):
 			if o.unsettled() {
 				return fmt.Errorf("%w for an earlier try: %w", errNoAnswer, err)

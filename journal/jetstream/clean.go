@@ -58,6 +58,8 @@ func (o *owner) clean(ctx context.Context) {
 		}
 		if o.do(ctx, t) != nil {
 			pause(ctx, 500*time.Millisecond) // not to press a store that is away
+		} else if o.j.light.Load() {
+			o.j.layBallast(ctx)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type Journal struct {
 	replicas int
 
 	confirms atomic.Uint64 // how many were published
+	light    atomic.Bool   // the ballast was dropped
 
 	mu      sync.Mutex
 	closed  bool

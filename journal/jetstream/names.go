@@ -17,6 +17,7 @@ import (
 //	STREAM.p.N.P                          parts
 //	STREAM.m.P                            members
 //	STREAM.x                              confirmations of reads, without content
+//	STREAM.z                              ballast
 //
 // FIRST, COUNT and BLOCK (FIRST without its lowest blockBits bits) are hexadecimal, so that bodies can be found
 // by their first seq, and listed by areas.
@@ -31,6 +32,7 @@ func (n names) part(stream, part string) string {
 }
 func (n names) member(id string) string { return n.prefix + ".m." + token(id) }
 func (n names) confirm() string         { return n.prefix + ".x" }
+func (n names) ballast() string         { return n.prefix + ".z" }
 
 // blockBits is the size of the areas in which bodies are listed: 1,024 seqs.
 const blockBits = 10

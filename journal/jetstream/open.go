@@ -100,15 +100,19 @@ func (j *Journal) prepare(ctx context.Context, cfg *config) error {
 	if m := int(info.Config.MaxMsgSize); m > 0 {
 		limit = min(limit, m)
 	}
-	if limit < 4*overhead {
-		return fmt.Errorf("%w: messages may have %d bytes, and the driver needs %d; raise max_payload of the servers (or the stream's max_msg_size)", journal.ErrInvalid, limit, 4*overhead)
+	if limit < minMessage {
+		return fmt.Errorf("%w: messages may have %d bytes, and the driver needs %d; raise max_payload of the servers (or the stream's max_msg_size)", journal.ErrInvalid, limit, minMessage)
 	}
+	j.layBallast(ctx)
 	j.limits = journal.Limits{MaxRecordBytes: limit - overhead, MaxPartBytes: limit - overhead}
 	return nil
 }
 
 // overhead is what of the largest message of a server is left for the driver's headers, in bytes: conditions with the longest subjects.
 const overhead = 4 << 10
+
+// minMessage is the least that the largest message of a server has to hold, in bytes: the ballast, and the headers.
+const minMessage = ballastBytes + overhead
 
 // connect opens a connection. c is told of what happens to it; it may be nil.
 func connect(ctx context.Context, cfg *config, auth []nats.Option, c *client) (*nats.Conn, error) {

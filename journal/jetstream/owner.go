@@ -125,6 +125,9 @@ func (o *owner) change(ctx context.Context, op string, f func(next *control)) (u
 			o.changed(seq)
 			return seq, nil
 		}
+		if o.j.dropBallast(ctx, err) {
+			continue
+		}
 		if !errors.Is(err, errMismatch) && !errors.Is(err, errBusy) {
 			return 0, err
 		}
