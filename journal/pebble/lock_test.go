@@ -8,9 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
@@ -136,31 +138,35 @@ func TestNoStore(t *testing.T) {
 	}
 }
 
-// G11: all faults of the options are told together.
-func TestOptionsAreChecked(t *testing.T) {
-	_, err := Open("store", Options{FS: vfs.NewMem(), MemTableBytes: -1, CacheBytes: -1, MaxRecordBytes: -1, MaxPartBytes: 2 << 30,
-		ReserveBytes: -1, BallastBytes: -1, MarkEvery: -1, ReadOnly: true, AcceptLoss: true})
-	for _, name := range []string{"MemTableBytes", "CacheBytes", "MaxRecordBytes", "MaxPartBytes", "ReserveBytes", "BallastBytes", "MarkEvery", "ReadOnly"} {
-		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%v: does not name %s", err, name)
+// G11: a mistyped directory does not become a store where one must exist.
+func TestMustExist(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "typo")
+	for range 2 {
+		if _, err := Open(dir, quiet(Options{MustExist: true})); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "there is no journal in") {
+			t.Errorf("open what is not there: %v", err)
+		}
+		if _, err := os.Stat(dir); err == nil && len(listing(t, dir)) > 0 {
+			t.Fatal("something was made")
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil { // an empty directory is none either
+			t.Fatal(err)
 		}
 	}
+	mustClose(t, mustOpen(t, dir, Options{}))
+	mustClose(t, mustOpen(t, dir, Options{MustExist: true}))
 }
 
-// G11: a store that is open for reading refuses every change and reads.
-func TestReadOnly(t *testing.T) {
-	fs := vfs.NewMem()
-	j := mustOpen(t, "store", Options{FS: fs})
-	w := acquire(t, j, "q")
-	want := []*journal.Record{w.add(1, []byte("meta"), []byte("body"))}
-	mustClose(t, j)
-	j = mustOpen(t, "store", Options{FS: fs, ReadOnly: true})
-	if _, err := j.Acquire(t.Context(), "q"); !errors.Is(err, ErrReadOnly) {
-		t.Errorf("acquire: %v, want ErrReadOnly", err)
+// G11: a directory, or file system, that cannot be written to is named in one clear sentence, and can still be read.
+func TestDirectoryNotWritable(t *testing.T) {
+	for _, cause := range []error{os.ErrPermission, syscall.EROFS} {
+		f := newFailing(vfs.NewMem())
+		mustClose(t, mustOpen(t, "store", Options{FS: f}))
+		f.next(&os.PathError{Op: "open", Path: ownerName, Err: cause}, opOn(errorfs.OpCreate, ownerName))
+		_, err := Open("store", quiet(Options{FS: f}))
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), "directory store cannot be written to") {
+			t.Errorf("%v: open: %v", cause, err)
+		}
+		f.next(cause, opOn(errorfs.OpCreate, ownerName))
+		mustClose(t, mustOpen(t, "store", Options{FS: f, ReadOnly: true}))
 	}
-	verifyStream(t, j, "q", want)
-	mustClose(t, j)
-	j = mustOpen(t, "store", Options{FS: fs})
-	verifyStream(t, j, "q", want)
-	mustClose(t, j)
 }

@@ -39,15 +39,19 @@ func open(dir string, opts Options) (_ *Journal, err error) {
 	if dir, err = resolve(opts.FS, dir); err != nil {
 		return nil, err
 	}
-	if _, err := readFormat(opts.FS, dir); err != nil {
+	format, err := readFormat(opts.FS, dir)
+	if err != nil {
 		return nil, err // before anything is touched
+	}
+	if _, err := opts.FS.Stat(opts.FS.PathJoin(dir, lockName)); format == 0 && opts.MustExist && err != nil {
+		return nil, fmt.Errorf("there is no journal in %s: %w", dir, os.ErrNotExist)
 	}
 	if !opts.ReadOnly {
 		if err := makeDir(opts.FS, dir); err != nil {
 			return nil, err
 		}
 	}
-	l, err := lock(opts.FS, dir)
+	l, err := lock(opts.FS, dir, !opts.ReadOnly)
 	if err != nil {
 		return nil, err
 	}

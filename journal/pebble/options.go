@@ -50,6 +50,9 @@ type Options struct {
 	// The damaged log files are kept, with the extension .damaged.
 	AcceptLoss bool
 
+	// MustExist refuses a directory in which there is no journal, with an error that matches fs.ErrNotExist. By default one is made.
+	MustExist bool
+
 	// FS is the file system. nil means that of the operating system. Its GetDiskUsage
 	// tells the free space.
 	FS vfs.FS
