@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/holdfastmq/holdfast => ../..
 	github.com/holdfastmq/holdfast/journal/cassandra => ../../journal/cassandra
+	github.com/holdfastmq/holdfast/journal/hbase => ../../journal/hbase
 	github.com/holdfastmq/holdfast/journal/pebble => ../../journal/pebble
 	github.com/holdfastmq/holdfast/journal/postgres => ../../journal/postgres
 )
@@ -13,6 +14,7 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/holdfastmq/holdfast v0.0.0
 	github.com/holdfastmq/holdfast/journal/cassandra v0.0.0
+	github.com/holdfastmq/holdfast/journal/hbase v0.0.0
 	github.com/holdfastmq/holdfast/journal/pebble v0.0.0
 	github.com/holdfastmq/holdfast/journal/postgres v0.0.0
 	github.com/prometheus/client_golang v1.25.0
@@ -30,6 +32,7 @@ require (
 	github.com/RaduBerinde/axisds v0.1.0 // indirect
 	github.com/RaduBerinde/btreemap v0.0.0-20250419174037-3d62b7205d54 // indirect
 	github.com/apache/cassandra-gocql-driver/v2 v2.1.2 // indirect
+	github.com/apache/thrift v0.25.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cockroachdb/crlib v0.0.0-20241112164430-1264a2edc35b // indirect

@@ -32,6 +32,7 @@ var schemes = map[string]struct {
 	help string
 }{
 	"cassandra": {openCassandra, cassandra.URLHelp},
+	"hbase":     {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
 	"memory":    {openMemory, "memory:     in this process, lost at its end"},
 	"pebble":    {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
 	"postgres":  {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers"},
