@@ -215,6 +215,9 @@ func parseAttrs(b []byte, l *Limits, header func(name, value []byte), hop func(H
 	if a.TTLMs != 0 && a.ExpiresAtMs != 0 {
 		return a, fault("expires-at", "", "and ttl are both set")
 	}
+	if !l.Internal && a.TTLMs != 0 && a.TTLMs <= a.DelayMs {
+		return a, expiresFirst(time.Duration(a.TTLMs)*time.Millisecond, time.Duration(a.DelayMs)*time.Millisecond)
+	}
 	return a, nil
 }
 

@@ -195,6 +195,23 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// G11: a message that would expire before anybody can receive it is refused, by the client's check and by the broker's.
+func TestExpiresFirst(t *testing.T) {
+	for _, c := range []struct {
+		delay, ttl time.Duration
+		ok         bool
+	}{{time.Second, time.Second, false}, {time.Second, time.Millisecond, false}, {time.Second, 1001 * time.Millisecond, true}, {0, time.Millisecond, true}, {time.Second, 0, true}} {
+		m := Message{Delay: c.delay, TTL: c.ttl}
+		_, checked := Check(build([]Message{m}), Limits{})
+		for what, err := range map[string]error{"validate": m.Validate(Limits{}), "check": checked} {
+			var fe *FieldError
+			if (err == nil) != c.ok || err != nil && (!errors.As(err, &fe) || fe.Field != "ttl") {
+				t.Errorf("delay %v, ttl %v: %s: %v", c.delay, c.ttl, what, err)
+			}
+		}
+	}
+}
+
 func FuzzCheck(f *testing.F) {
 	f.Add(build(sample()))
 	f.Add([]byte{})

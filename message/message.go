@@ -27,7 +27,7 @@ type Message struct {
 	// NotBefore holds the message back until a time, by the broker's clock. The zero time means none. At
 	// most one of Delay and NotBefore is set.
 	NotBefore time.Time
-	// TTL lets the message expire this long after it was stored, unless a receiver holds it then. 0 means
+	// TTL lets the message expire this long after it was stored, unless a receiver holds it then. It is more than Delay. 0 means
 	// never; negative is an error. Milliseconds.
 	TTL time.Duration
 	// ExpiresAt lets the message expire at a time, by the broker's clock. At most one of TTL and
@@ -151,5 +151,13 @@ func (m *Message) validateTimes() error {
 	if m.TTL != 0 && !m.ExpiresAt.IsZero() {
 		return fault("expires-at", "", "and ttl are both set")
 	}
+	if m.TTL != 0 && m.TTL <= m.Delay {
+		return expiresFirst(m.TTL, m.Delay)
+	}
 	return nil
+}
+
+// expiresFirst is the fault of a message that would expire before anybody can receive it.
+func expiresFirst(ttl, delay time.Duration) error {
+	return fault("ttl", fmt.Sprintf("more than the delay, %v", delay), "is %v: it expires before it can be received", ttl)
 }

@@ -337,7 +337,9 @@ func (w *walk) message(s *walkSender, seq uint64) message.Message {
 		m.Priority = rapid.SampledFrom([]int{0, 0, 3, 9}).Draw(w.T, "priority")
 		m.Key = rapid.SampledFrom([]string{"", "k", "l", "k"}).Draw(w.T, "key")
 		m.Delay = rapid.SampledFrom([]time.Duration{0, 0, 50 * time.Millisecond, time.Minute}).Draw(w.T, "delay")
-		m.TTL = rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Millisecond, time.Hour}).Draw(w.T, "ttl")
+		if m.TTL = rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Millisecond, time.Hour}).Draw(w.T, "ttl"); m.TTL > 0 {
+			m.TTL += m.Delay
+		}
 		m.DedupID = rapid.SampledFrom([]string{"", "", "", "d", "e"}).Draw(w.T, "dedup")
 	}
 	s.bodies[seq] = m
