@@ -36,22 +36,23 @@ func (r *row) value(c column) []byte {
 	return nil
 }
 
-// read makes a call that changes nothing. If a connection fails that had rested, or the gateway was restarted, it
-// is made once more.
+// read makes a call that changes nothing. If a connection is lost, as when the gateway was restarted, it is made again.
 func (j *Journal) read(ctx context.Context, f func(ctx context.Context, c client) error) error {
-	var err error
-	for range 2 {
-		if err = j.pool.do(ctx, f); err == nil {
-			return nil
+	var io *thrift2.TIOError
+	return j.opts.explain(retry(ctx, func() error {
+		err := j.pool.do(ctx, f)
+		if errors.As(err, &io) {
+			return &finalError{err}
 		}
-		var io *thrift2.TIOError
-		var late *timeoutError
-		if errors.Is(err, journal.ErrClosed) || ctx.Err() != nil || errors.As(err, &io) || errors.As(err, &late) {
-			break
-		}
-	}
-	return j.opts.explain(err)
+		return err
+	}))
 }
+
+// finalError is one that comes again if the call does. HBase's are such: the gateway has tried often enough.
+type finalError struct{ err error }
+
+func (e *finalError) Error() string { return e.err.Error() }
+func (e *finalError) Unwrap() error { return e.err }
 
 // get reads cells of a row: of one column, or of a family (no qualifier) through a filter.
 func (j *Journal) get(ctx context.Context, key string, g *thrift2.TGet, columns ...column) (row, error) {
@@ -245,7 +246,8 @@ func retry(ctx context.Context, f func() error) error {
 // givenUp tells whether there is no use in trying again.
 func givenUp(ctx context.Context, err error) bool {
 	var late *timeoutError
-	return ctx.Err() != nil || errors.Is(err, journal.ErrClosed) || errors.Is(err, ErrReadOnly) || errors.As(err, &late)
+	var final *finalError
+	return ctx.Err() != nil || errors.As(err, &final) || errors.Is(err, journal.ErrClosed) || errors.Is(err, ErrReadOnly) || errors.As(err, &late)
 }
 
 // pause waits before another try: 5 ms, 20 ms, …, or for the context's end.
