@@ -42,12 +42,14 @@ type History struct {
 	faults []string
 	more   int
 
+	storedGaps, receivedGaps gaps
+
 	sent, stored, received, deleted int
 }
 
 // NewHistory returns a history of nothing.
 func NewHistory() *History {
-	return &History{fates: map[name]*fate{}, newest: map[string]uint64{}}
+	return &History{fates: map[name]*fate{}, newest: map[string]uint64{}, storedGaps: newGaps(), receivedGaps: newGaps()}
 }
 
 func (h *History) fault(format string, args ...any) {
@@ -93,6 +95,7 @@ func (h *History) Outcome(queue, sender string, n int, id holdfast.ID, err error
 	case err == nil:
 		f.stored = true
 		h.stored++
+		h.storedGaps.note(queue)
 		if id != (holdfast.ID{}) {
 			h.identify(name{queue, sender, n}, f, id)
 		}
@@ -132,6 +135,7 @@ func (h *History) Delivered(from string, d *holdfast.Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.received++
+	h.receivedGaps.note(d.Queue())
 	sender, n, key, ok := parse(d.Body)
 	m := name{from, sender, n}
 	f := h.fates[m]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ type Load struct {
 	draining           atomic.Bool   // work takes no time any more, and does not fail
 }
 
-// NewLoad returns a load that does nothing yet.
+// NewLoad returns a load that does nothing yet. addr may be several addresses, with commas between them.
 func NewLoad(t testing.TB, addr string, h *History) *Load {
 	l := &Load{t: t, addr: addr, h: h, sending: make(chan struct{}), receiving: make(chan struct{})}
 	l.stopSending = sync.OnceFunc(func() { close(l.sending) })
@@ -59,7 +60,7 @@ func until(done <-chan struct{}) (context.Context, context.CancelFunc) {
 // dial makes a client that goes on over kills.
 func (l *Load) dial() *client.Client {
 	c, err := client.Dial(context.Background(), client.Options{
-		Addrs: []string{l.addr}, Lazy: true, MaxBackoff: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		Addrs: strings.Split(l.addr, ","), Lazy: true, MaxBackoff: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		l.t.Fatal(err)
 	}

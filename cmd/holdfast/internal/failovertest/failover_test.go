@@ -1,0 +1,167 @@
+package failovertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/killtest"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// maxGap is how long a queue may be without its broker (heartbeat 1 s, expiry 3 s).
+const maxGap = 5 * time.Second
+
+// load is senders and receivers on two queues, one of them with ordering keys.
+func load(t *testing.T, b *brokers, seed uint64) (*killtest.History, *killtest.Load) {
+	t.Helper()
+	// Leases that a dying broker had stored and not handed over end by this timeout.
+	const visibility = 5 * time.Second
+	for name, cfg := range map[string]queue.Config{
+		"plain": {VisibilityTimeout: visibility, RetryFirst: queue.Unlimited},
+		"keyed": {VisibilityTimeout: visibility, RetryFirst: 20 * time.Millisecond, RetryCap: 100 * time.Millisecond},
+	} {
+		if err := b.c.Queue(name).Create(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := killtest.NewHistory()
+	l := killtest.NewLoad(t, b.addrs(), h)
+	for i := range uint64(2) {
+		l.Send(killtest.Sender{Queue: "plain", Name: fmt.Sprint("p", i), Every: 20 * time.Millisecond, Seed: seed + i})
+		l.Send(killtest.Sender{Queue: "keyed", Name: fmt.Sprint("k", i), Keys: 20, Every: 20 * time.Millisecond, Seed: seed + 20 + i})
+		l.Receive(killtest.Receiver{Queue: "plain", Consume: i == 0, Fail: 2, Release: 2, Work: time.Millisecond, Seed: seed + 30 + i})
+		l.Receive(killtest.Receiver{Queue: "keyed", Consume: i == 0, Fail: 2, Release: 2, Work: time.Millisecond, Seed: seed + 40 + i})
+	}
+	pause(2 * time.Second)
+	h.Gaps()
+	return h, l
+}
+
+// The owning broker is killed, and later one is stopped for longer than the expiry and goes on: each acknowledged message is received (G1, G2),
+// none is stored twice (G3), order holds (G6), the pause is short (§8), and the one that was replaced says so within a second (G5).
+func TestOwnerKilledAndPaused(t *testing.T) {
+	rounds, queues := 1, []string{"plain"}
+	if clitest.Soak() {
+		rounds, queues = 50, []string{"plain", "keyed"}
+	}
+	b := start(t, postgres.URL(), 3)
+	h, l := load(t, b, seed(t))
+	for round := range rounds {
+		for _, q := range queues {
+			dead := b.owner(q)
+			b.kill(dead)
+			pause(7 * time.Second)
+			b.gaps(h, fmt.Sprintf("round %d: owner of %s killed", round, q), maxGap)
+			b.start(dead.addr)
+			pause(5 * time.Second)
+			b.gaps(h, "it is back", time.Second)
+
+			m := b.owner(q)
+			fenced := strings.Count(m.log.String(), "fenced: another broker owns the queue")
+			b.signal(m, syscall.SIGSTOP)
+			pause(7 * time.Second)
+			b.gaps(h, fmt.Sprintf("round %d: owner of %s paused", round, q), maxGap)
+			b.signal(m, syscall.SIGCONT)
+			took := await(t, "word of being fenced", func() bool {
+				return strings.Count(m.log.String(), "fenced: another broker owns the queue") > fenced
+			})
+			if took > time.Second {
+				t.Errorf("it said that it was fenced after %v", took)
+			}
+			pause(5 * time.Second)
+			b.gaps(h, "it goes on", time.Second)
+		}
+		if h.Faulty() {
+			break
+		}
+	}
+	b.finish(h, l, "plain", "keyed")
+}
+
+// depth fills a queue with messages that nobody receives.
+func depth(t *testing.T, b *brokers, name string, n int) {
+	t.Helper()
+	s, err := b.c.Queue(name).NewSender(holdfast.SenderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, 100)
+	for range n {
+		if err := s.SendAsync(t.Context(), holdfast.Message{Body: body}, func(_ holdfast.ID, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A broker that joins takes over its part of the queues, and one that leaves hands them over, with a pause of at most a second a queue at a
+// depth of 100,000 messages (§8).
+func TestJoinAndLeaveDeep(t *testing.T) {
+	deep := 100_000
+	b := start(t, postgres.URL(), 1)
+	names := []string{"d0", "d1", "d2", "d3"}
+	for _, name := range names {
+		depth(t, b, name, deep)
+	}
+	seed := seed(t)
+	h := killtest.NewHistory()
+	l := killtest.NewLoad(t, b.addrs(), h)
+	for i, name := range names {
+		l.Send(killtest.Sender{Queue: name, Name: "s-" + name, Every: 20 * time.Millisecond, Seed: seed + uint64(i)})
+	}
+	pause(2 * time.Second)
+	h.Gaps()
+	for _, what := range []string{"joins", "leaves"} {
+		before := map[string]uint64{}
+		for _, name := range names {
+			before[name] = b.describe(name).Epoch
+		}
+		if what == "joins" {
+			b.start(b.address(1))
+			b.start(b.address(2))
+		} else {
+			for _, addr := range []string{b.address(1), b.address(2)} {
+				m := b.all[addr]
+				b.signal(m, syscall.SIGTERM)
+				ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
+				if code, err := m.p.Wait(ctx); err != nil || code != 0 {
+					t.Errorf("the broker that left ended with %d, %v", code, err)
+				}
+				cancel()
+				m.p = nil
+			}
+		}
+		pause(10 * time.Second)
+		b.gaps(h, "brokers "+what[:len(what)-1], time.Second)
+		moved := 0
+		for _, name := range names {
+			info := b.describe(name)
+			switch n := info.Epoch - before[name]; {
+			case n > 2:
+				t.Errorf("queue %s was acquired %d times while two brokers %s", name, n, what)
+			case n > 0:
+				moved++
+			}
+			if info.Stats.Depth < uint64(deep) {
+				t.Errorf("queue %s has %d messages", name, info.Stats.Depth)
+			}
+		}
+		t.Logf("%d queues moved", moved)
+		if moved == 0 {
+			t.Error("no queue moved")
+		}
+	}
+	l.StopSending()
+}
