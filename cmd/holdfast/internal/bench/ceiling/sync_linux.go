@@ -8,7 +8,7 @@ import (
 // syncData is fdatasync.
 func syncData(f *os.File) error {
 	for {
-		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR { //nolint:errorlint // a system call returns the number itself
+		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR {
 			return err
 		}
 	}

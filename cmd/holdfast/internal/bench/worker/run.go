@@ -81,11 +81,13 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, options client.Option
 		if err != nil {
 			return fmt.Errorf("write a profile: %w", err)
 		}
-		defer f.Close()
 		if err := pprof.StartCPUProfile(f); err != nil {
-			return fmt.Errorf("write a profile: %w", err)
+			return errors.Join(fmt.Errorf("write a profile: %w", err), f.Close())
 		}
-		defer pprof.StopCPUProfile()
+		defer func() {
+			pprof.StopCPUProfile()
+			err = errors.Join(err, f.Close())
+		}()
 	}
 	return w.work(ctx, stop)
 }

@@ -67,16 +67,16 @@ func life(t *testing.T, s Spec, told ...string) (all []said, err error) {
 	done := make(chan error, 1)
 	go func() {
 		done <- Run(t.Context(), in, &out, client.Options{}, slog.New(slog.DiscardHandler))
-		in.Close()
+		_ = in.Close()
 	}()
 	for _, word := range append([]string{string(spec)}, told...) {
 		_, _ = io.WriteString(tell, word+"\n")
 	}
 	if len(told) == 0 {
-		tell.Close()
+		_ = tell.Close()
 	}
 	err = <-done
-	tell.Close()
+	_ = tell.Close()
 	for lines := bufio.NewScanner(&out); lines.Scan(); {
 		var s said
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// work loads.
+type load struct {
+	name             string
+	kind             string // send, pipeline or latency
+	payload, window  int
+	rate             float64
+	warmup, duration time.Duration
+}
+
+// loads are the workloads of the table, by the time that each is measured.
+func loads(d time.Duration) []load {
+	w := d / 3
+	return []load{
+		{"send, 100 B, window 1,000", "send", 100, 1000, 0, w, d},
+		{"send, 100 B, window 10,000", "send", 100, 10_000, 0, w, d},
+		{"send, 1 KiB, window 10,000", "send", 1024, 10_000, 0, w, d},
+		{"send, receive, acknowledge, 100 B, window 10,000", "pipeline", 100, 10_000, 0, w, d},
+		{"send, receive, acknowledge, 1 KiB, window 10,000", "pipeline", 1024, 10_000, 0, w, d},
+		{"latency at 1,000/s, 100 B", "latency", 100, 1000, 1000, w, d},
+	}
+}
+
+// figure is what one run of a load gave.
+type figure struct {
+	Rate float64 `json:"rate"`
+	P50  float64 `json:"p50_us,omitempty"`
+	P99  float64 `json:"p99_us,omitempty"`
+	P999 float64 `json:"p99_9_us,omitempty"`
+}
+
+// measurePeer starts a peer's server, runs loads on it, each on a queue of its own, and ends it.
+func measurePeer(ctx context.Context, e *env, p *peer, all []load, parent string, found func(load, figure)) (err error) {
+	dir, err := os.MkdirTemp(parent, p.name+"-")
+	if err != nil {
+		return fmt.Errorf("make a directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := p.start(ctx, e, dir)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	defer func() { err = errors.Join(err, s.end()) }()
+	c, err := p.connect(ctx, s.addr)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", p.name, err)
+	}
+	defer c.close()
+	if len(all) > 0 {
+		// What compiles itself while it runs gets a run that does not count.
+		warm := all[0]
+		warm.duration = warm.warmup
+		if _, err := runClients(ctx, p, c, warm, s.addr, "warm"); err != nil {
+			return err
+		}
+	}
+	for i, l := range all {
+		f, err := runClients(ctx, p, c, l, s.addr, "bench"+strconv.Itoa(i))
+		if err != nil {
+			return err
+		}
+		found(l, f)
+	}
+	return nil
+}
+
+// prime sends a message, and waits until the receiver has it.
+func prime(ctx context.Context, c conn, l load, queue string, receiver *process) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s, err := c.sender(ctx, queue, 1)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	if err := s.send(ctx, make([]byte, l.payload), func(err error) { done <- err }); err != nil {
+		return err
+	}
+	if err := errors.Join(s.flush(ctx), <-done); err != nil {
+		return fmt.Errorf("send a first message: %w", err)
+	}
+	t := time.NewTicker(progressEvery)
+	defer t.Stop()
+	for receiver.progress.Load() == 0 {
+		select {
+		case <-t.C:
+		case <-receiver.done:
+			return errors.Join(errors.New("the receiver ended"), receiver.err)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the first message: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// runClients makes a queue and runs the client processes of a load.
+func runClients(ctx context.Context, p *peer, c conn, l load, addr, queue string) (f figure, err error) {
+	if err := c.create(ctx, queue); err != nil {
+		return f, fmt.Errorf("make a queue of %s: %w", p.name, err)
+	}
+	spec := spec{Peer: p.name, Addr: addr, Queue: queue, Payload: l.payload, Window: l.window, Rate: l.rate, Warmup: l.warmup, Duration: l.duration}
+	var receiver *process
+	if l.kind != "send" {
+		if receiver, err = startClient(ctx, spec); err != nil {
+			return f, err
+		}
+		defer receiver.kill()
+		if err := prime(ctx, c, l, queue, receiver); err != nil {
+			return f, fmt.Errorf("%s, %s: %w", p.name, l.name, err)
+		}
+		// A sender that outruns the receiver would take its processor: what a queue holds in this load is bounded.
+		spec.Ahead = 4 * int64(l.window)
+	}
+	spec.Send = true
+	sender, err := startClient(ctx, spec)
+	if err != nil {
+		return f, err
+	}
+	defer sender.kill()
+	if receiver != nil {
+		receiver.tell("go")
+	}
+	sender.tell("go")
+	t := time.NewTicker(progressEvery)
+	defer t.Stop()
+	limit := time.NewTimer(l.warmup + l.duration + time.Minute)
+	defer limit.Stop()
+	for going := true; going; {
+		select {
+		case <-sender.done:
+			going = false
+		case <-t.C:
+			if receiver != nil {
+				sender.tell(strconv.FormatInt(receiver.progress.Load(), 10))
+			}
+		case <-limit.C:
+			return f, fmt.Errorf("%s: the sender does not end", p.name)
+		case <-ctx.Done():
+			return f, context.Cause(ctx)
+		}
+	}
+	r, err := sender.wait(ctx)
+	if err != nil {
+		return f, fmt.Errorf("%s, %s: %w", p.name, l.name, err)
+	}
+	if receiver != nil {
+		receiver.tell("stop")
+		if r, err = receiver.wait(ctx); err != nil {
+			return f, fmt.Errorf("%s, %s: %w", p.name, l.name, err)
+		}
+	}
+	return figure{r.Rate, r.P50, r.P99, r.P999}, nil
+}
+
+// measureHoldfast runs a load by Holdfast's own bench, in its default configuration.
+func measureHoldfast(ctx context.Context, binary string, l load, parent string, more []string) (f figure, raw figure, err error) {
+	args := []string{"bench", l.kind, "--payload", strconv.Itoa(l.payload), "--window", strconv.Itoa(l.window), "--warmup", l.warmup.String(), "--duration", l.duration.String(),
+		"--dir", parent, "--ceiling-time", "300ms", "--output", "json"}
+	if l.rate > 0 {
+		args = append(args, "--rate", strconv.FormatFloat(l.rate, 'g', -1, 64))
+	}
+	cmd := exec.CommandContext(ctx, binary, append(args, more...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return f, raw, fmt.Errorf("run %s bench %s: %w", filepath.Base(binary), l.kind, err)
+	}
+	var rep struct {
+		Figures []struct {
+			Name   string
+			Median float64
+		}
+		Latencies []struct {
+			Name string
+			P50  float64 `json:"p50_us"`
+			P99  float64 `json:"p99_us"`
+			P999 float64 `json:"p99_9_us"`
+		}
+		Ceilings []struct {
+			Unit    string
+			Rate    float64
+			Latency *struct {
+				P50 float64 `json:"p50_us"`
+				P99 float64 `json:"p99_us"`
+			}
+		}
+	}
+	if err := json.Unmarshal(out, &rep); err != nil {
+		return f, raw, fmt.Errorf("read the report of bench %s: %w", l.kind, err)
+	}
+	want := "received and acknowledged"
+	if l.kind == "send" {
+		want = "sent and acknowledged"
+	}
+	for _, x := range rep.Figures {
+		if x.Name == want {
+			f.Rate = x.Median
+		}
+	}
+	for _, x := range rep.Latencies {
+		if x.Name == "send to handler" {
+			f.P50, f.P99, f.P999 = x.P50, x.P99, x.P999
+		}
+	}
+	for i, x := range rep.Ceilings {
+		if x.Unit == "msg/s" {
+			raw.Rate = x.Rate
+		}
+		if i == 0 && x.Latency != nil {
+			raw.P50, raw.P99 = x.Latency.P50, x.Latency.P99
+		}
+	}
+	return f, raw, nil
+}

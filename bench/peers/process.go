@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// env is where servers come from.
+type env struct {
+	servers string
+}
+
+// ownGroup lets a child be interrupted by us alone.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// run runs a program to its end.
+func (e *env) run(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	ownGroup(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("run %s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// server is a running server.
+type server struct {
+	addr string
+	dir  string
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{}
+}
+
+// serve starts a server; its output goes to a file in dir.
+func (e *env) serve(dir, addr, name string, args ...string) (*server, error) {
+	log, err := os.Create(filepath.Join(dir, "server.log"))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	ownGroup(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
+	}
+	s := &server{addr: addr, dir: dir, cmd: cmd, log: log, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // how it ends is in its log
+		close(s.done)
+	}()
+	return s, nil
+}
+
+// await waits until try succeeds. If it does not, the server is ended.
+func (s *server) await(ctx context.Context, try func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		once, cancelOnce := context.WithTimeout(ctx, 5*time.Second)
+		err := try(once)
+		cancelOnce()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-t.C:
+			continue
+		case <-s.done:
+		case <-ctx.Done():
+		}
+		log, _ := os.ReadFile(s.log.Name())
+		return errors.Join(fmt.Errorf("the server does not answer: %w\n%s", err, log[max(0, len(log)-4000):]), s.end())
+	}
+}
+
+// end ends the server and waits until it is gone.
+func (s *server) end() error {
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM) // what has ended cannot be signalled
+	t := time.NewTimer(20 * time.Second)
+	defer t.Stop()
+	select {
+	case <-s.done:
+	case <-t.C:
+		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+		<-s.done
+	}
+	return s.log.Close()
+}
+
+// freePorts returns ports that nobody listens on.
+func freePorts(ctx context.Context, n int) (ports []int, err error) {
+	for range n {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// process is a client process.
+type process struct {
+	cmd      *exec.Cmd
+	in       io.WriteCloser
+	errs     bytes.Buffer
+	ready    chan struct{}
+	done     chan struct{}
+	progress atomic.Int64
+
+	mu     sync.Mutex
+	result *result
+	err    error
+}
+
+// startClient starts a client process and waits until it can begin.
+func startClient(ctx context.Context, s spec) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this binary: %w", err)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.Command(self, "client", string(text)), ready: make(chan struct{}), done: make(chan struct{})}
+	p.cmd.Stderr = &p.errs
+	ownGroup(p.cmd)
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start a client: %w", err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a client: %w", err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a client: %w", err)
+	}
+	go p.listen(out)
+	select {
+	case <-p.ready:
+		return p, nil
+	case <-p.done:
+		return nil, errors.Join(fmt.Errorf("a client of %s ended before it was ready", s.Peer), p.err)
+	case <-ctx.Done():
+		p.kill()
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (p *process) listen(out io.Reader) {
+	defer close(p.done)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var l line
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			continue // a library that writes to standard output
+		}
+		switch {
+		case l.Ready:
+			close(p.ready)
+		case l.Result != nil:
+			p.mu.Lock()
+			p.result = l.Result
+			p.mu.Unlock()
+		default:
+			p.progress.Store(l.Progress)
+		}
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.err = fmt.Errorf("client: %w: %s", err, p.errs.String())
+	}
+}
+
+// tell tells the process something. If it has ended, its result says so.
+func (p *process) tell(word string) { _, _ = io.WriteString(p.in, word+"\n") }
+
+// wait waits for the result.
+func (p *process) wait(ctx context.Context) (*result, error) {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.result == nil {
+		return nil, errors.Join(errors.New("a client ended without a result"), p.err)
+	}
+	return p.result, nil
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // what has ended cannot be killed
+	<-p.done
+	p.in.Close()
+}

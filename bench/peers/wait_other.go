@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+import "time"
+
+func waitUntil(at time.Time) {
+	t := time.NewTimer(time.Until(at))
+	defer t.Stop()
+	<-t.C
+}
