@@ -38,8 +38,8 @@ type bench struct {
 	mu     sync.Mutex
 	status string
 
-	growing, prewritten measure.Histogram
-	bare                []float64
+	growing, prewritten, bareLatency measure.Histogram
+	bare                             []float64
 }
 
 // show is what whoever watches sees.
@@ -158,6 +158,9 @@ func (b *bench) measureBare(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	part.Kind, part.Addr, part.UntilStopped, part.Payload, part.Window = worker.BareSend, addr, false, int(b.o.payload), b.o.window
+	if b.name == "latency" {
+		part.Rate = b.o.rate
+	}
 	for range b.o.senders {
 		if _, err := c.add(ctx, "", worker.Spec{Parts: []worker.Part{part}}); err != nil {
 			return 0, err
@@ -166,7 +169,9 @@ func (b *bench) measureBare(ctx context.Context) (float64, error) {
 	if err := c.run(ctx, bareLog); err != nil {
 		return 0, err
 	}
-	rate, _, _ := sum(c.results(worker.BareSend, ""))
+	all := c.results(worker.BareSend, "")
+	b.bareLatency.Merge(merge(all, func(r worker.Result) *measure.Histogram { return r.Answer }))
+	rate, _, _ := sum(all)
 	return rate, nil
 }
 
@@ -183,7 +188,12 @@ func (b *bench) joinCeilings() {
 		b.rep.Ceilings = append(b.rep.Ceilings, measure.Ceiling{Name: raw.name, Rate: 1e6 / l.Mean, Unit: "syncs/s", Latency: &l})
 	}
 	if len(b.bare) > 0 {
-		b.rep.Ceilings = append(b.rep.Ceilings, measure.Ceiling{Name: bareLog, Rate: measure.Median(b.bare), Unit: "msg/s"})
+		c := measure.Ceiling{Name: bareLog, Rate: measure.Median(b.bare), Unit: "msg/s"}
+		if b.bareLatency.Count() > 0 {
+			l := b.bareLatency.Latency(bareLog)
+			c.Latency = &l
+		}
+		b.rep.Ceilings = append(b.rep.Ceilings, c)
 	}
 }
 
@@ -211,6 +221,9 @@ func (b *bench) compareLatency(name string) {
 	}
 	b.rep.Compare(name+", p50 ÷ raw p50", l.P50, c.Latency.P50)
 	b.rep.Compare(name+", p99 ÷ raw p99", l.P99, c.Latency.P99)
+	if c := b.rep.Ceiling(bareLog); c != nil && c.Latency != nil {
+		b.rep.Compare(name+", p50 ÷ bare p50", l.P50, c.Latency.P50)
+	}
 }
 
 // dial connects this process to a broker.

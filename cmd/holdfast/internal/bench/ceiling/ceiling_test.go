@@ -63,7 +63,7 @@ func TestBare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients = append(clients, ceiling.NewClient(conn, 100))
+		clients = append(clients, ceiling.NewClient(conn, 100, nil))
 	}
 	for i := range n {
 		for _, c := range clients {
@@ -94,7 +94,7 @@ func TestBare(t *testing.T) {
 // A client whose connection breaks says so, and does not wait for ever.
 func TestBroken(t *testing.T) {
 	here, there := net.Pipe()
-	c := ceiling.NewClient(here, 1)
+	c := ceiling.NewClient(here, 1, nil)
 	there.Close()
 	for range 3 {
 		if err := c.Send([]byte("x")); err != nil {

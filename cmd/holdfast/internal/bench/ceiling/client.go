@@ -14,7 +14,9 @@ import (
 type Client struct {
 	c      net.Conn
 	window uint64
-	wg     sync.WaitGroup
+	// onAck, if not nil, is told how many messages are stored each time that this has changed.
+	onAck func(stored uint64)
+	wg    sync.WaitGroup
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -25,9 +27,10 @@ type Client struct {
 	err     error
 }
 
-// NewClient makes a client on a connection, which it closes.
-func NewClient(c net.Conn, window int) *Client {
-	cl := &Client{c: c, window: uint64(window)}
+// NewClient makes a client on a connection, which it closes. onAck, if not nil, is told how many messages are stored each time that this has
+// changed, by a goroutine of the client.
+func NewClient(c net.Conn, window int, onAck func(stored uint64)) *Client {
+	cl := &Client{c: c, window: uint64(window), onAck: onAck}
 	cl.changed.L = &cl.mu
 	cl.wg.Go(cl.write)
 	cl.wg.Go(cl.read)
@@ -108,6 +111,9 @@ func (cl *Client) read() {
 		cl.acked = binary.LittleEndian.Uint64(b[:])
 		cl.changed.Broadcast()
 		cl.mu.Unlock()
+		if cl.onAck != nil {
+			cl.onAck(binary.LittleEndian.Uint64(b[:]))
+		}
 	}
 }
 

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/bench/ceiling"
 )
@@ -50,22 +53,39 @@ func (p *running) bareSend(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to the bare log: %w", err)
 	}
-	c := ceiling.NewClient(conn, p.Window)
+	due := make([]atomic.Int64, p.Window) // of each message that is under way, at a rate
+	answered := uint64(0)
+	c := ceiling.NewClient(conn, p.Window, func(stored uint64) {
+		for ; p.Rate > 0 && answered < stored; answered++ {
+			if at := due[answered%uint64(p.Window)].Load(); p.measuring.Load() {
+				p.answer.Record(time.Since(p.began) - time.Duration(at))
+			}
+		}
+		p.done.Store(int64(stored))
+	})
 	defer c.Close()
 	sending, end := context.WithCancel(ctx)
 	defer end()
 	failed := make(chan error, 1)
 	go func() {
 		body := newBody(p.Payload)
-		for sending.Err() == nil {
-			for range sampleEvery {
-				if err := c.Send(body); err != nil {
-					failed <- err
-					end()
-					return
-				}
+		steady := pace{began: p.began, rate: p.Rate}
+		if p.Rate > 0 {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			exactTimers()
+		}
+		for n := 0; sending.Err() == nil; n++ {
+			if p.Rate > 0 {
+				at := steady.next()
+				waitUntil(at)
+				due[n%p.Window].Store(int64(at.Sub(p.began)))
 			}
-			p.done.Store(int64(c.Acked()))
+			if err := c.Send(body); err != nil {
+				failed <- err
+				end()
+				return
+			}
 		}
 		failed <- c.Flush(ctx)
 	}()
