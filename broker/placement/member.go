@@ -27,6 +27,8 @@ type Entry struct {
 	Pin    string `json:"pin,omitempty"`
 	// New tells that the broker has been a member without a break for less than one expiry.
 	New bool `json:"new,omitempty"`
+	// AgeMs is for how long it had been a member without a break at this beat, in ms. It is counted while New is set.
+	AgeMs int64 `json:"age_ms,omitempty"`
 	// Term counts how often the incarnation has begun to be new.
 	Term uint64 `json:"term,omitempty"`
 	// Cohort are brokers that were new together with this one, when there were no others: in that term they are not new either.

@@ -41,19 +41,20 @@ type Place struct {
 }
 
 // Place returns which broker is to have a queue.
-func (t *Table) Place(queue string) Place { return t.place(queue, false) }
+func (t *Table) Place(queue string) Place { return t.place(queue, false, nil) }
 
-// place returns the best candidate of the best rank. willing leaves out of account that the broker itself refuses the queue.
-func (t *Table) place(queue string, willing bool) Place {
+// place returns the best candidate of the best rank. willing leaves out of account that the broker itself refuses the queue; old
+// tells of members that they are to count as not new.
+func (t *Table) place(queue string, willing bool, old func(*member) bool) Place {
 	var best Place
 	var rank int
 	var score uint64
-	consider := func(id string, e *Entry, refuses bool, p Place) {
+	consider := func(id string, e *Entry, isNew, refuses bool, p Place) {
 		if e.Leaving {
 			return
 		}
 		r := 1
-		if !t.isNew(id, e) {
+		if !isNew {
 			r++
 		}
 		if !refuses {
@@ -65,10 +66,10 @@ func (t *Table) place(queue string, willing bool) Place {
 		}
 	}
 	self := t.contests[queue]
-	consider(t.o.ID, &t.self, !willing && self != nil && self.refused, Place{t.o.ID, t.self.Address, true, t.looked})
+	consider(t.o.ID, &t.self, t.isNew(t.o.ID, &t.self), !willing && self != nil && self.refused, Place{t.o.ID, t.self.Address, true, t.looked})
 	for id, m := range t.members {
 		if m.state != Expired {
-			consider(id, &m.Entry, m.refuses(queue), Place{id, m.Address, false, m.state == Live})
+			consider(id, &m.Entry, t.isNew(id, &m.Entry) && (old == nil || !old(m)), m.refuses(queue), Place{id, m.Address, false, m.state == Live})
 		}
 	}
 	return best
@@ -81,7 +82,9 @@ func (t *Table) MayTake(now time.Duration, queue string) bool {
 	if !t.Valid(now) || c != nil && now < c.notBefore {
 		return false
 	}
-	return t.place(queue, c != nil && c.refused).Self
+	willing := c != nil && c.refused
+	// Of two brokers that joined together, the one that sees first that it is not new any more does not take what the other one will have.
+	return t.place(queue, willing, nil).Self && t.place(queue, willing, func(m *member) bool { return t.soonOld(now, m) }).Self
 }
 
 // Waits returns when MayTake changes by the time alone, for a queue that the broker is to have; ok is false if it does not.
@@ -117,7 +120,7 @@ func (t *Table) Fenced(now time.Duration, queue string) (waits time.Duration) {
 	if c.opened > 0 && now-c.opened > max(stable, 2*c.wait) {
 		c.wait = 0
 	}
-	if p := t.place(queue, false); !p.Self && p.Sure {
+	if p := t.place(queue, false, nil); !p.Self && p.Sure {
 		return 0
 	}
 	c.wait = min(max(2*c.wait, t.o.Expiry), max(maxContest, t.o.Expiry))

@@ -80,7 +80,9 @@ func (t *Table) Beat(now time.Duration) Entry {
 	t.self.Beat++
 	t.self.Refused, t.self.RefusesAll = t.refused()
 	e := t.self
-	e.New = now-t.since < t.o.Expiry
+	if e.New = now-t.since < t.o.Expiry; e.New {
+		e.AgeMs = (now - t.since).Milliseconds()
+	}
 	return e
 }
 
@@ -186,6 +188,11 @@ func (t *Table) graduate(now time.Duration) {
 		t.since, t.graduated = now-t.o.Expiry, now
 		t.self.Cohort = others
 	}
+}
+
+// soonOld tells that a new member will not be new any more within about a heartbeat.
+func (t *Table) soonOld(now time.Duration, m *member) bool {
+	return m.New && time.Duration(m.AgeMs)*time.Millisecond+now-m.changed >= t.o.Expiry-3*t.o.Heartbeat/2
 }
 
 // isNew tells that a member, or the broker itself, ranks behind those that are not new.
