@@ -210,10 +210,13 @@ type QueueInfo struct {
 type PeekOptions struct {
 	State queue.State // zero: any
 	From  uint64      // lowest seq
-	Limit int         // default 10, at most 1,000
+	Limit int         // default 10, at most MaxPeek
 	// Bodies asks for headers and bodies as well.
 	Bodies bool
 }
+
+// MaxPeek is how many messages one Peek returns at most.
+const MaxPeek = 1000
 
 // PeekedMessage is one message as Peek sees it.
 type PeekedMessage struct {

@@ -242,14 +242,12 @@ func (ad admin) Redrive(ctx context.Context, name, target string, limit int) (ui
 	return r.N, err
 }
 
-const maxPeek = 1000
-
 func (ad admin) Peek(ctx context.Context, name string, po holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
 	if po.Limit == 0 {
 		po.Limit = 10
 	}
-	if po.Limit < 0 || po.Limit > maxPeek {
-		return nil, fmt.Errorf("peek queue %q: %w", name, &message.FieldError{Field: "limit", Fault: fmt.Sprintf("is %d", po.Limit), Limit: fmt.Sprintf("1 to %d", maxPeek)})
+	if po.Limit < 0 || po.Limit > holdfast.MaxPeek {
+		return nil, fmt.Errorf("peek queue %q: %w", name, &message.FieldError{Field: "limit", Fault: fmt.Sprintf("is %d", po.Limit), Limit: fmt.Sprintf("1 to %d", holdfast.MaxPeek)})
 	}
 	o, err := ad.b.owner(ctx, name, false)
 	if err != nil {

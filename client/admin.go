@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"connectrpc.com/connect"
@@ -97,7 +98,7 @@ func (a admin) Delete(ctx context.Context, name string) error {
 // Peek implements holdfast.Admin. An answer that the broker cut for its size is completed by further calls.
 func (a admin) Peek(ctx context.Context, name string, o holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
 	var all []holdfast.PeekedMessage
-	q := &pb.PeekRequest{Name: name, State: pb.MessageState(o.State), From: o.From, Limit: int32(o.Limit), Bodies: o.Bodies}
+	q := &pb.PeekRequest{Name: name, State: pb.MessageState(o.State), From: o.From, Limit: int32(min(max(o.Limit, math.MinInt32), math.MaxInt32)), Bodies: o.Bodies}
 	for {
 		m, err := call(ctx, "peek into", name, a.c.admin.Peek, q)
 		if err != nil {

@@ -152,10 +152,14 @@ func (a adminService) Peek(ctx context.Context, r *connect.Request[pb.PeekReques
 	if left == 0 {
 		left = 10
 	}
+	if left < 0 || left > holdfast.MaxPeek {
+		return done[pb.PeekResponse](nil, fmt.Errorf("peek queue %q: %w", r.Msg.GetName(),
+			&message.FieldError{Field: "limit", Fault: fmt.Sprintf("is %d", left), Limit: fmt.Sprintf("1 to %d", holdfast.MaxPeek)}))
+	}
 	for {
 		// Bodies are read some at a time, so that a thousand large ones are never in memory together.
 		step := left
-		if r.Msg.GetBodies() && step > 0 {
+		if r.Msg.GetBodies() {
 			step = min(step, 16)
 		}
 		list, err := a.s.linkOf(ctx).Admin().Peek(ctx, r.Msg.GetName(), holdfast.PeekOptions{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"reflect"
@@ -226,6 +227,12 @@ func TestAdminPeek(t *testing.T) {
 		f.peeked = append(f.peeked, holdfast.PeekedMessage{
 			MessageInfo: queue.MessageInfo{Seq: i + 1}, Message: holdfast.Message{Body: bytes.Repeat([]byte{byte(i)}, 500_000)},
 		})
+	}
+	for _, limit := range []int{-1, holdfast.MaxPeek + 1, math.MaxInt} {
+		var fe *message.FieldError
+		if _, err := a.Peek(t.Context(), "q", holdfast.PeekOptions{Limit: limit, Bodies: true}); !errors.As(err, &fe) || fe.Field != "limit" {
+			t.Errorf("limit %d: %v", limit, err)
+		}
 	}
 	for _, c := range []struct{ limit, want int }{{33, 33}, {0, 10}, {1000, 40}} {
 		got, err = a.Peek(t.Context(), "q", holdfast.PeekOptions{Limit: c.limit, Bodies: true})

@@ -49,6 +49,9 @@ func (a *App) Say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.Err, "holdfast: "+format+"\n", args...)
 }
 
+// signalPause is how soon after the first signal another one counts as the same: timeout(1) sends one to the process and one to its group.
+const signalPause = 200 * time.Millisecond
+
 // Watch makes the first SIGINT or SIGTERM end the returned context, with ErrInterrupted as its cause, and the second
 // one close Hurry. A third one ends the process. Writing to a closed pipe becomes an error of the write. stop
 // ends the watch.
@@ -68,11 +71,17 @@ func (a *App) Watch(ctx context.Context) (_ context.Context, stop func()) {
 		case <-done:
 			return
 		}
-		select {
-		case <-got:
-			signal.Stop(got)
-			a.HurryUp()
-		case <-done:
+		for first := time.Now(); ; {
+			select {
+			case <-got:
+				if time.Since(first) < signalPause {
+					continue
+				}
+				signal.Stop(got)
+				a.HurryUp()
+			case <-done:
+			}
+			return
 		}
 	})
 	return ctx, func() {

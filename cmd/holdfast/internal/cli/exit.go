@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/message"
 )
 
 // The exit codes.
@@ -52,6 +56,33 @@ func Code(err error) int {
 		return ExitInterrupted
 	}
 	return ExitFailed
+}
+
+// Flagged is Usage of what a check of values that flags gave has found: the fields of message.FieldErrors in err become the flags, by the
+// names in flags, or with dashes for underscores and blanks.
+func Flagged(err error, flags map[string]string) error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, err := range all.Unwrap() {
+			errs = append(errs, Flagged(err, flags))
+		}
+		return Usage(errors.Join(errs...))
+	}
+	var field *message.FieldError
+	if !errors.As(err, &field) {
+		return Usage(err)
+	}
+	named := *field
+	named.Field = "--" + cmp.Or(flags[field.Field], strings.NewReplacer("_", "-", " ", "-").Replace(field.Field))
+	return Usage(&named)
+}
+
+// Read returns nil if err says that whoever read standard output has gone: it has had enough.
+func Read(err error) error {
+	if errors.Is(err, syscall.EPIPE) && !errors.Is(err, holdfast.ErrUnavailable) {
+		return nil
+	}
+	return err
 }
 
 // Cause returns why a context ended, or err if it has not.

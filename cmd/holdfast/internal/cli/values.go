@@ -132,6 +132,14 @@ func (c *Choice) String() string { return c.Value }
 // Type names the value in the help. It implements pflag.Value.
 func (c *Choice) Type() string { return strings.Join(c.Of, "|") }
 
+// Count writes how many of a thing there are: 1 message, 2,000 messages.
+func Count[T ~int | ~int64 | ~uint64 | ~uint32](n T, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return FormatCount(n) + " " + thing
+}
+
 // FormatCount writes a number with commas between its thousands.
 func FormatCount[T ~int | ~int64 | ~uint64 | ~uint32](n T) string {
 	s := fmt.Sprint(n)

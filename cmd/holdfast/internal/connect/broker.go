@@ -34,7 +34,7 @@ func newBroker(link holdfast.Link, a *cli.App, shut func(context.Context) error)
 
 // openJournal makes a broker in this process.
 func (f *Flags) openJournal(ctx context.Context, a *cli.App) (*Broker, error) {
-	j, err := journals.Open(ctx, f.journal, journals.Options{Logger: a.Log})
+	j, err := journals.Open(ctx, f.journal, journals.Options{MustExist: !f.creates, Logger: a.Log})
 	if err != nil {
 		return nil, checkJournal(err)
 	}

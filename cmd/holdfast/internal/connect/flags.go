@@ -32,6 +32,8 @@ type Flags struct {
 	tlsKey  string
 	tlsName string
 	token   string
+
+	creates bool
 }
 
 // Register adds the flags to a command.
@@ -53,6 +55,9 @@ func (f *Flags) RegisterClient(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.addrs, "addr", nil, addrUsage+"; default: a broker of its own")
 	f.registerCredentials(fs)
 }
+
+// CreateStore lets --journal make a store where there is none. Commands that only look, or take, refuse that: it is a mistyped name.
+func (f *Flags) CreateStore() { f.creates = true }
 
 // Addrs are the addresses that the flags name.
 func (f *Flags) Addrs() []string { return f.addrs }

@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// ReadOnly changes nothing in the store. Not every driver can do that.
 	ReadOnly bool
+	// MustExist refuses to make an embedded store where there is none. Those on servers have their own way to be made.
+	MustExist bool
 	// Logger gets the driver's log.
 	Logger *slog.Logger
 	// OnSync, if not nil, is told how long each sync of an embedded store took, in seconds, and how many calls shared it. It

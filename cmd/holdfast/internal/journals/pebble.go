@@ -15,7 +15,7 @@ func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
 	if u.Place == "" {
 		return nil, fmt.Errorf("%w: pebble: without a directory", ErrURL)
 	}
-	po := pebble.Options{ReadOnly: o.ReadOnly, Logger: o.Logger}
+	po := pebble.Options{ReadOnly: o.ReadOnly, MustExist: o.MustExist || o.ReadOnly, Logger: o.Logger}
 	if o.OnSync != nil {
 		po.OnCommit = func(c pebble.Commit) { o.OnSync(c.Sync.Seconds(), c.Calls) }
 	}

@@ -68,7 +68,9 @@ func (g *group) run(ctx context.Context, args []string, f func(ctx context.Conte
 
 // look is run for calls that change nothing: given up, they have no outcome that could be unknown.
 func (g *group) look(ctx context.Context, args []string, f func(ctx context.Context, ad holdfast.Admin) error) error {
-	return g.run(ctx, args, func(limited context.Context, ad holdfast.Admin) error { return given(limited, f(limited, ad)) })
+	return g.run(ctx, args, func(limited context.Context, ad holdfast.Admin) error {
+		return cli.Read(given(limited, f(limited, ad)))
+	})
 }
 
 // given replaces the error of a call that was given up by why it was.
@@ -153,7 +155,7 @@ func (g *group) purge() *cobra.Command {
 
 // count says how many messages something was done with: the number is data.
 func (g *group) count(name, done string, n uint64) error {
-	g.a.Say("queue %s: %s messages %s", name, cli.FormatCount(n), done)
+	g.a.Say("queue %s: %s %s", name, cli.Count(n, "message"), done)
 	_, err := fmt.Fprintln(g.a.Out, n)
 	return err
 }
@@ -165,6 +167,14 @@ func (g *group) redrive() *cobra.Command {
 		Use: "redrive QUEUE", Short: "Move dead letters back to where they came from, and make parked messages ready",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 0 {
+				return cli.Usagef("--limit is %d, want 0 (all) or more", limit)
+			}
+			if to != "" {
+				if err := queue.ValidName(to); err != nil {
+					return cli.Flagged(err, map[string]string{"queue name": "to"})
+				}
+			}
 			return g.run(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
 				n, err := ad.Redrive(ctx, args[0], to, limit)
 				if err != nil {

@@ -2,6 +2,7 @@ package queuecmd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,6 +72,21 @@ func (f *configFlags) apply(cfg *queue.Config, fs *pflag.FlagSet) (given bool) {
 	return given
 }
 
+// flagOf are the flags whose names are not those of their fields with dashes.
+var flagOf = map[string]string{"visibility_timeout": "visibility"}
+
+// warnOfDeadLetter tells that a dead-letter queue that was named does not exist: its name may be mistyped.
+func (g *group) warnOfDeadLetter(ctx context.Context, ad holdfast.Admin, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := ad.Describe(ctx, name)
+	if errors.Is(err, holdfast.ErrNoQueue) {
+		g.a.Say("there is no queue %s yet, to which dead letters are to go: it comes into being with the first of them, unless the broker creates no queues on use", name)
+	}
+	return nil
+}
+
 func (g *group) create() *cobra.Command {
 	var f configFlags
 	cmd := &cobra.Command{
@@ -81,8 +97,9 @@ func (g *group) create() *cobra.Command {
 			var cfg queue.Config
 			f.apply(&cfg, cmd.Flags())
 			if err := cfg.Validate(); err != nil {
-				return cli.Usage(err)
+				return cli.Flagged(err, flagOf)
 			}
+			g.c.CreateStore()
 			return g.run(cmd.Context(), args, func(ctx context.Context, ad holdfast.Admin) error {
 				for _, name := range args {
 					if err := ad.Create(ctx, name, cfg); err != nil {
@@ -90,7 +107,7 @@ func (g *group) create() *cobra.Command {
 					}
 					g.a.Say("queue %s created", name)
 				}
-				return nil
+				return g.warnOfDeadLetter(ctx, ad, cfg.DeadLetter)
 			})
 		},
 	}
@@ -116,14 +133,14 @@ func (g *group) update() *cobra.Command {
 					}
 					f.apply(&info.Config, cmd.Flags())
 					if err := info.Config.Validate(); err != nil {
-						return cli.Usage(err)
+						return cli.Flagged(err, flagOf)
 					}
 					if err := ad.Configure(ctx, name, info.Config); err != nil {
 						return err
 					}
 					g.a.Say("queue %s updated", name)
 				}
-				return nil
+				return g.warnOfDeadLetter(ctx, ad, f.deadLetter)
 			})
 		},
 	}

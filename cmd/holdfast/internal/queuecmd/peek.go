@@ -27,8 +27,8 @@ message is an object on a line of its own, with its whole body (base64 where it 
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := holdfast.PeekOptions{From: from, Limit: limit, Bodies: true}
-			if limit < 1 || limit > 1000 {
-				return cli.Usagef("--limit is %d, want 1 to 1000", limit)
+			if limit < 1 || limit > holdfast.MaxPeek {
+				return cli.Usagef("--limit is %d, want 1 to %d", limit, holdfast.MaxPeek)
 			}
 			if stateName != "" {
 				s, err := queue.ParseState(stateName)
@@ -61,7 +61,7 @@ message is an object on a line of its own, with its whole body (base64 where it 
 	fs := cmd.Flags()
 	fs.StringVar(&stateName, "state", "", "only messages in this `state`: ready, blocked, delayed, retrying, in-flight, parked, moving")
 	fs.Uint64Var(&from, "from", 0, "only messages from this `seq` on")
-	fs.IntVar(&limit, "limit", 10, "at most so many, up to 1000")
+	fs.IntVar(&limit, "limit", 10, "at most so many, up to "+strconv.Itoa(holdfast.MaxPeek))
 	form = output(fs)
 	return cmd
 }

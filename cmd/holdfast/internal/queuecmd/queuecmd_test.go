@@ -2,6 +2,8 @@ package queuecmd_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -58,10 +60,10 @@ func TestConfiguration(t *testing.T) {
 
 	run("create", "dead").Want(t, 0) // as it is
 	run("create", "q").WantErr(t, 1, "queue exists with another configuration")
-	run("create", "bad", "--visibility", "1ms", "--overflow", "block", "--max-deliveries", "-1").WantErr(t, 2, "visibility_timeout is 1ms (limit: 1s to 12h0m0s)").WantErr(t, 2, "max_deliveries is -1")
+	run("create", "bad", "--visibility", "1ms", "--overflow", "block", "--max-deliveries", "-1").WantErr(t, 2, "--visibility is 1ms (limit: 1s to 12h0m0s)").WantErr(t, 2, "--max-deliveries is -1")
 	run("create", "bad", "--overflow", "explode").WantErr(t, 2, `"explode" is none of block, reject, drop-oldest`)
 	run("update", "q").WantErr(t, 2, "there is nothing to change")
-	run("update", "q", "--visibility", "13h").WantErr(t, 2, "visibility_timeout is 13h")
+	run("update", "q", "--visibility", "13h").WantErr(t, 2, "--visibility is 13h")
 	run("update", "dead", "--dead-letter", "dead").WantErr(t, 1, "leads back")
 	run("describe", "none").WantErr(t, 1, "no such queue")
 	run("create", "bad name").WantErr(t, 2, "queue name has ' ' at byte 3")
@@ -169,7 +171,9 @@ func TestPeekAndRedrive(t *testing.T) {
 
 	run("receive", "dead", "--count", "1", "--exec", "exit 1", "--wait", "5s").Want(t, 1) // it came back
 	run("queue", "update", "dead", "--retry-first", "0s").Want(t, 0)
-	run("queue", "redrive", "dead", "--limit", "-1").WantErr(t, 1, "limit is -1")
+	run("queue", "redrive", "dead", "--limit", "-1").WantErr(t, 2, "--limit is -1")
+	run("queue", "redrive", "dead", "--to", "bad name").WantErr(t, 2, "--to has ' ' at byte 3")
+	run("queue", "redrive", "dead", "--to", "typo").WantErr(t, 1, "no such queue")
 	out := run("queue", "redrive", "dead").WantErr(t, 0, "set on their way").Out
 	if out != "1\n" {
 		t.Errorf("redriven: %q", out)
@@ -206,5 +210,63 @@ func TestEmbeddedList(t *testing.T) {
 	table := squeeze(clitest.Run(t, "queue", "list", "--journal", url).Want(t, 0).Out)
 	if !regexp.MustCompile(`\na 1 1 0 0 0 1B \S+ ready\nb 2 2 0 0 0 2B \S+ ready\n$`).MatchString(table) {
 		t.Error(table)
+	}
+}
+
+// A dead-letter queue that does not exist is told: its name may be mistyped.
+func TestDeadLetterMissing(t *testing.T) {
+	addr, _ := clitest.Serve(t)
+	run := func(args ...string) clitest.Result {
+		return clitest.Run(t, append(append([]string{"queue"}, args...), "--addr", addr)...)
+	}
+	const told = "there is no queue typo yet"
+	run("create", "q", "--max-deliveries", "3", "--dead-letter", "typo").WantErr(t, 0, told)
+	run("update", "q", "--dead-letter", "typo").WantErr(t, 0, told)
+	if r := run("update", "q", "--max-deliveries", "4").Want(t, 0); strings.Contains(r.Err, told) {
+		t.Error(r.Err)
+	}
+	if r := run("list", "--output", "json").Want(t, 0); strings.Contains(r.Out, `"name":"typo"`) {
+		t.Error(r.Out)
+	}
+	run("create", "typo").Want(t, 0)
+	if r := run("update", "q", "--dead-letter", "typo").Want(t, 0); strings.Contains(r.Err, told) {
+		t.Error(r.Err)
+	}
+}
+
+// A mistyped directory does not become a store: only what creates something makes one.
+func TestNoSuchStore(t *testing.T) {
+	dir := filepath.Join(clitest.Dir(t), "typo")
+	journal := "pebble:" + dir
+	for _, args := range [][]string{{"queue", "list"}, {"queue", "describe", "q"}, {"queue", "watch", "--count", "1"}, {"receive", "q", "--wait", "1s"}, {"queue", "purge", "q", "--yes"}} {
+		clitest.Run(t, append(args, "--journal", journal)...).WantErr(t, 1, "there is no journal in "+dir)
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Fatalf("%v made something: %v", args, err)
+		}
+	}
+	clitest.Run(t, "queue", "create", "q", "--journal", journal).Want(t, 0)
+	clitest.Run(t, "queue", "list", "--journal", journal).Want(t, 0)
+	clitest.Run(t, "send", "q", "x", "--journal", journal+"2").Want(t, 0)
+}
+
+// Whoever reads the output may have had enough of it.
+func TestOutputNotRead(t *testing.T) {
+	addr, _ := clitest.Serve(t)
+	clitest.Run(t, "send", "q", "x", "--addr", addr).Want(t, 0)
+	for _, args := range [][]string{{"list"}, {"describe", "q"}, {"peek", "q", "--output", "json"}, {"watch"}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j := clitest.Start(t, clitest.Options{Out: w}, append(append([]string{"queue"}, args...), "--addr", addr)...)
+		if got := j.Wait(t).Want(t, 0); got.Err != "" {
+			t.Errorf("%v: standard error: %s", args, got.Err)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func (w *watcher) run(ctx context.Context, ad holdfast.Admin, every time.Duratio
 	defer t.Stop()
 	for n := 1; ; n++ {
 		if err := w.look(ctx, ad); err != nil {
-			return cli.Cause(ctx, err)
+			return cli.Read(cli.Cause(ctx, err))
 		}
 		if n == count {
 			return nil

@@ -45,7 +45,7 @@ func (j *job) execute(receiving context.Context, end context.CancelCauseFunc) {
 	}
 	stop := context.AfterFunc(receiving, func() {
 		if n := j.runningNow(); n > 0 && errors.Is(context.Cause(receiving), cli.ErrInterrupted) {
-			j.a.Say("interrupted: waiting for %d running commands; interrupt again to stop them", n)
+			j.a.Say("interrupted: waiting for %s; interrupt again to stop them", cli.Count(n, "running command"))
 		}
 	})
 	workers.Wait()

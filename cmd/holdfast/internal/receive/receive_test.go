@@ -237,7 +237,7 @@ func TestInterruptExec(t *testing.T) {
 	j := clitest.Start(t, clitest.Options{}, "receive", "q", "--addr", addr, "--exec", wait)
 	j.Err.AwaitText(t, "started")
 	j.Interrupt()
-	j.Err.AwaitText(t, "interrupted: waiting for 1 running commands")
+	j.Err.AwaitText(t, "interrupted: waiting for 1 running command")
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

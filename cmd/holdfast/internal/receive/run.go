@@ -40,10 +40,11 @@ var errIdle = errors.New("no message came")
 
 func run(ctx context.Context, a *cli.App, f *flags, b *connect.Broker, queue string) error {
 	j := &job{a: a, f: f, b: b, queue: queue, running: map[holdfast.Receipt]context.CancelCauseFunc{}}
+	j.warnOfMissing(ctx)
 	r, err := b.Queue(queue).NewReceiver(holdfast.ReceiverOptions{
 		Visibility: time.Duration(f.visibility), Unbound: f.noAck, OnLost: j.onLost, Logger: a.Log})
 	if err != nil {
-		return err
+		return cli.Flagged(err, map[string]string{"Visibility": "visibility", "visibility timeout": "visibility"})
 	}
 	j.r = r
 	receiving, end := context.WithCancelCause(ctx)
@@ -68,11 +69,24 @@ func run(ctx context.Context, a *cli.App, f *flags, b *connect.Broker, queue str
 	return j.report(ctx, context.Cause(receiving))
 }
 
+// missingPatience is how long the command waits for the broker to say whether the queue exists.
+const missingPatience = 2 * time.Second
+
+// warnOfMissing tells that the queue does not exist yet: its name may be mistyped. A broker that creates queues on use creates it with the
+// receiver, which then waits for messages.
+func (j *job) warnOfMissing(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, missingPatience)
+	defer cancel()
+	if _, err := j.b.Queue(j.queue).Describe(ctx); errors.Is(err, holdfast.ErrNoQueue) {
+		j.a.Say("queue %s: it did not exist before; waiting for messages to it", j.queue)
+	}
+}
+
 // progress is what is shown to whoever watches.
 func (j *job) progress() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return fmt.Sprintf("queue %s: %s received, %s acknowledged, %d commands running", j.queue, cli.FormatCount(j.received), cli.FormatCount(j.acked), len(j.running))
+	return fmt.Sprintf("queue %s: %s received, %s acknowledged, %s", j.queue, cli.FormatCount(j.received), cli.FormatCount(j.acked), cli.Count(len(j.running), "running command"))
 }
 
 // take reserves up to n messages of those that --count leaves.
@@ -155,7 +169,7 @@ func (j *job) report(ctx context.Context, end error) error {
 	}
 	var errs []error
 	if j.unknown > 0 {
-		errs = append(errs, fmt.Errorf("queue %s: %d acknowledgements: %w", j.queue, j.unknown, holdfast.ErrUnknown))
+		errs = append(errs, fmt.Errorf("queue %s: %s: %w", j.queue, cli.Count(j.unknown, "acknowledgement"), holdfast.ErrUnknown))
 	}
 	switch {
 	case j.err != nil:

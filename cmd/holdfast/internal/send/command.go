@@ -73,6 +73,7 @@ next file with the same heading, an id of its own.`,
 	}
 	fs := cmd.Flags()
 	f.connect.Register(fs)
+	f.connect.CreateStore()
 	fs.BoolVar(&f.lines, "lines", false, "each line of standard input is a message")
 	fs.BoolVar(&f.files, "files", false, "each argument, or line of standard input, is the path of a file whose content is a message, with the path in the header \"path\"")
 	fs.Int64Var(&f.count, "count", 0, "end after so many messages; with BODY, repeat it so often")

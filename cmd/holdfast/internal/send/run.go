@@ -91,7 +91,11 @@ func (j *job) begin(ctx context.Context) error {
 	}
 	j.base = next - 1
 	if j.base > 0 {
-		j.a.Say("queue %s: %s messages of this input were stored before, under the producer id %s; they are left out", j.queue, cli.FormatCount(j.base), j.f.producer)
+		were, they := "were", "they are"
+		if j.base == 1 {
+			were, they = "was", "it is"
+		}
+		j.a.Say("queue %s: %s of this input %s stored before, under the producer id %s; %s left out", j.queue, cli.Count(j.base, "message"), were, j.f.producer, they)
 	}
 	rest, skip := j.in.next, j.base
 	j.in.next = func() (holdfast.Message, error) {
@@ -249,7 +253,7 @@ func (j *job) report(ctx context.Context, inErr, outErr error, unknown uint64) e
 	interrupted := ctx.Err() != nil
 	if inErr == nil && outErr == nil && !interrupted && stored == added {
 		if j.a.Err.Terminal() && added > 1 {
-			j.a.Say("queue %s: %s messages stored", j.queue, cli.FormatCount(stored))
+			j.a.Say("queue %s: %s stored", j.queue, cli.Count(stored, "message"))
 		}
 		return nil
 	}
@@ -273,7 +277,7 @@ func (j *job) report(ctx context.Context, inErr, outErr error, unknown uint64) e
 	}
 	var errs []error
 	if unknown > 0 {
-		errs = append(errs, fmt.Errorf("queue %s: %d messages: %w", j.queue, unknown, holdfast.ErrUnknown))
+		errs = append(errs, fmt.Errorf("queue %s: %s: %w", j.queue, cli.Count(unknown, "message"), holdfast.ErrUnknown))
 	}
 	if interrupted {
 		return errors.Join(append(errs, context.Cause(ctx))...)
