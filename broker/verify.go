@@ -83,6 +83,28 @@ func Verify(ctx context.Context, j journal.Journal, stream string, progress func
 	return x.v, x.bodies(ctx, bodies, false)
 }
 
+// LiveRecords returns the first seqs, ascending, of the records of a queue's stream that hold bodies of its messages, also where their metas are discarded. It
+// rebuilds the queue in memory; the stream may be in use, and what it returns is of one moment. Of a stream that holds no queue, or was dropped, it
+// returns none.
+func LiveRecords(ctx context.Context, j journal.Journal, stream string) ([]uint64, error) {
+	if _, ok := QueueOf(stream); !ok {
+		return nil, nil
+	}
+	r, err := j.Open(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	x := &verifier{r: r, stream: stream}
+	if x.v.Info, err = r.Info(ctx); err != nil || x.v.Info.Dropped {
+		return nil, err
+	}
+	records, err := x.replay(ctx)
+	if err == nil && records == nil && len(x.v.Faults) > 0 {
+		err = fmt.Errorf("rebuild the queue of stream %q: %w", stream, x.v.Faults[0])
+	}
+	return records, err
+}
+
 // fault notes damage, and passes on what is not.
 func (x *verifier) fault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

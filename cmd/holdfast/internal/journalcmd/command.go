@@ -22,11 +22,11 @@ import (
 // Command returns "holdfast journal" with its subcommands.
 func Command(a *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "journal", Short: "Verify and show what is stored",
+		Use: "journal", Short: "Verify, copy and show what is stored",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(verify(a), dump(a))
+	cmd.AddCommand(verify(a), copyCommand(a), dump(a))
 	return cmd
 }
 

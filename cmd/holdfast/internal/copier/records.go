@@ -1,0 +1,198 @@
+package copier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfastmq/holdfast/journal"
+)
+
+// What is read at once: so many records, and so many bytes beyond the last one's.
+const (
+	batchRecords = 256
+	batchBytes   = 4 << 20
+)
+
+// records copies up to seq to.
+func (s *stream) records(ctx context.Context, to uint64) error {
+	for s.at.end < to {
+		info, err := s.info(ctx)
+		if err != nil {
+			return err
+		}
+		if s.at.end+1 < info.Low {
+			if err := s.bridge(ctx, info); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.kept(ctx, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kept copies records whose metas are kept, from where the target ends, up to seq to or to where the source has discarded
+// meanwhile.
+func (s *stream) kept(ctx context.Context, to uint64) error {
+	var batch []*journal.Record
+	size, next := 0, s.at.end+1
+	flush := func() error {
+		err := s.flush(ctx, batch)
+		batch, size = nil, 0
+		return err
+	}
+	for rec, err := range s.r.ReadMeta(ctx, next, to) {
+		if err != nil {
+			return err
+		}
+		if rec.First > next {
+			break // discarded meanwhile
+		}
+		if rec.First < next {
+			return fmt.Errorf("%w: its stream ends at seq %d, where no record of the source ends: it has been written to since it was copied", ErrTarget, s.at.end)
+		}
+		c := &journal.Record{Header: rec.Header, Meta: bytes.Clone(rec.Meta)}
+		batch, size, next = append(batch, c), size+rec.Size(), rec.Last()+1
+		if len(batch) == batchRecords || size >= batchBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(batch) == 0 && next == s.at.end+1 {
+		// Nothing was there: the source's state decides what that means.
+		if info, err := s.info(ctx); err != nil || info.Low > next {
+			return err
+		}
+		return &journal.CorruptError{Stream: s.name, Seq: next, What: "the source does not have the record"}
+	}
+	return flush()
+}
+
+// flush reads the bodies of a batch, and appends it.
+func (s *stream) flush(ctx context.Context, batch []*journal.Record) error {
+	var first []uint64
+	for _, rec := range batch {
+		if rec.BodyLen > 0 {
+			first = append(first, rec.First)
+		}
+	}
+	bodies := map[uint64]*journal.Record{}
+	for rec, err := range s.r.ReadBodies(ctx, first) {
+		if err != nil {
+			return err
+		}
+		bodies[rec.First] = rec
+	}
+	for i, rec := range batch {
+		if rec.BodyLen > 0 {
+			b := bodies[rec.First]
+			switch {
+			case b == nil:
+				s.lacking++
+			case b.BodyCRC != rec.BodyCRC || b.BodyLen != rec.BodyLen:
+				return &journal.CorruptError{Stream: s.name, Seq: rec.First, What: "the source's body is that of another record"}
+			default:
+				rec.Body = b.Body
+			}
+		}
+		// One sync for all of them, where the driver can.
+		rec.Buffered = i < len(batch)-1
+		if err := s.append(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// append appends one record to the target.
+func (s *stream) append(ctx context.Context, rec *journal.Record) error {
+	if rec.PrevCRC != s.at.crc && s.at.end > 0 {
+		return fmt.Errorf("%w: it has another record at seq %d than the source: it has been written to since it was copied", ErrTarget, s.at.end)
+	}
+	if rec.Size() > s.lim.MaxRecordBytes {
+		return fmt.Errorf("%w: the record at seq %d has %d bytes, and it takes up to %d; open it with a larger limit (max-record), or choose another journal",
+			ErrTarget, rec.First, rec.Size(), s.lim.MaxRecordBytes)
+	}
+	if rec.Epoch > s.h.Acquired().Epoch {
+		at := s.at
+		if err := s.importAs(ctx, journal.Info{UID: s.uid, Epoch: rec.Epoch}); err != nil {
+			return err
+		}
+		if s.at.end != at.end || s.at.crc != at.crc {
+			return fmt.Errorf("%w: somebody else has written to it: it ends at seq %d, %d was copied", ErrTarget, s.at.end, at.end)
+		}
+	}
+	err := s.settle(ctx, func(ctx context.Context) error { return s.h.Append(ctx, s.at.end, rec) })
+	if errors.Is(err, journal.ErrFenced) || errors.Is(err, journal.ErrConflict) {
+		return fmt.Errorf("%w: somebody else uses it: %w", ErrTarget, err)
+	}
+	if err != nil {
+		return err
+	}
+	s.at = position{rec.Last(), rec.CRC, rec.Time, rec.Epoch}
+	s.res.Records++
+	if len(rec.Body) > 0 {
+		s.res.Bodies++
+		s.res.Bytes += int64(rec.BodyLen)
+	}
+	s.res.Bytes += int64(rec.MetaLen)
+	s.o.Progress(Progress{Stream: s.name, Seq: s.at.end, End: max(s.res.SourceEnd, s.at.end), Records: s.res.Records, Bytes: s.res.Bytes})
+	return nil
+}
+
+// bridge brings the target's end to seq Low-1 of a source that has discarded metas beyond it: by the records
+// below that whose bodies are needed, and by skips between them. The target discards their metas, too, before the end.
+//
+// The CRC of each is made the one that the source has at that seq, so that the chain goes on with the source's
+// records. A body's record has its meta no longer; four bytes stand for it.
+func (s *stream) bridge(ctx context.Context, info journal.Info) error {
+	to, err := s.before(ctx, info)
+	if err != nil {
+		return err
+	}
+	live, err := s.live(ctx, s.at.end, to.end+1)
+	if err != nil {
+		return err
+	}
+	for rec, err := range s.r.ReadBodies(ctx, live) {
+		if err != nil {
+			return err
+		}
+		if rec.First > s.at.end+1 {
+			if err := s.skipTo(ctx, position{rec.First - 1, rec.PrevCRC, rec.Time, rec.Epoch}); err != nil {
+				return err
+			}
+		}
+		stand := &journal.Record{Header: rec.Header, Body: rec.Body}
+		stand.Kind = journal.KindSkip
+		if err := sealAs(stand, rec.PrevCRC, rec.CRC); err != nil {
+			return err
+		}
+		if err := s.append(ctx, stand); err != nil {
+			return err
+		}
+	}
+	if len(live) > 0 {
+		s.lacking++ // those that were gone by now
+	}
+	return s.skipTo(ctx, to)
+}
+
+// skipTo appends a record for everything up to to, which is not needed.
+func (s *stream) skipTo(ctx context.Context, to position) error {
+	if s.at.end >= to.end {
+		return nil
+	}
+	rec := &journal.Record{Header: journal.Header{
+		UID: s.uid, Epoch: max(to.epoch, 1), First: s.at.end + 1, Count: to.end - s.at.end, Kind: journal.KindSkip, Time: max(to.time, s.at.time),
+	}}
+	if err := sealAs(rec, s.at.crc, to.crc); err != nil {
+		return err
+	}
+	return s.append(ctx, rec)
+}

@@ -1,0 +1,149 @@
+package journalcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/copier"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
+)
+
+func copyCommand(a *cli.App) *cobra.Command {
+	var o copier.Options
+	cmd := &cobra.Command{
+		Use:   "copy SRC DST",
+		Short: "Copy a store into another one, of the same or another kind",
+		Long: `Copy a store into another one, of the same or another kind: streams, snapshots and epochs, so that a broker on the copy serves the same
+queues, with the same message ids. It prints one line for each stream: what was copied, and up to which seq the copy is complete.
+
+It may be interrupted, and goes on where it was when it is run again. Brokers may go on using SRC, where its journal can be open more than
+once; what they store after a stream was finished is copied by another run. Nobody else may use DST until the last run is over, and none of
+its streams may have been written to by others. At the end everything is read again and compared.
+
+It exits with 1 if a stream could not be copied, or differs.` + urls + journals.Help(),
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runCopy(cmd.Context(), a, args[0], args[1], o)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringSliceVar(&o.Streams, "stream", nil, "only these `streams`; that of a queue is queue/NAME")
+	fs.IntVar(&o.Parallel, "parallel", copier.DefaultParallel, "how many streams are copied at once")
+	fs.BoolVar(&o.NoVerify, "no-verify", false, "do not read and compare everything at the end")
+	return cmd
+}
+
+func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options) (err error) {
+	if o.Parallel < 1 {
+		return cli.Usagef("--parallel is %d, want 1 or more", o.Parallel)
+	}
+	if from == to {
+		return cli.Usagef("SRC and DST are the same store")
+	}
+	src, err := open(ctx, a, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	if loss := journals.Loss(src); loss != nil {
+		return fmt.Errorf("the source is damaged: %w", loss)
+	}
+	dst, err := journals.Open(ctx, to, journals.Options{Logger: a.Log})
+	if errors.Is(err, journals.ErrURL) {
+		err = cli.Usage(err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+
+	var p progress
+	o.Live, o.Progress, o.Logger = broker.LiveRecords, p.set, a.Log
+	stop := a.Err.Progress(p.text)
+	results, err := copier.Copy(ctx, src, dst, o)
+	stop()
+	failed := 0
+	for i := range results {
+		if results[i].Err != nil {
+			failed++
+		}
+		if _, err := a.Out.Write([]byte(copyLine(&results[i]))); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		a.Say("interrupted; run it again to go on")
+		return cli.Cause(ctx, ctx.Err())
+	case failed > 0:
+		return fmt.Errorf("%d of %d streams were not copied", failed, len(results))
+	case err != nil:
+		return err
+	}
+	a.Say("%d streams are copied", len(results))
+	return nil
+}
+
+func copyLine(r *copier.Result) string {
+	if r.Err != nil {
+		return fmt.Sprintf("failed\t%s\t%s\n", r.Stream, strings.ReplaceAll(r.Err.Error(), "\n", "; "))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "copied\t%s\tcomplete up to seq %d, %d records, %d bodies, %d parts, %s", r.Stream, r.End, r.Records, r.Bodies, r.Parts, cli.FormatSize(r.Bytes))
+	if r.Verified > 0 {
+		fmt.Fprintf(&b, ", %d records compared", r.Verified)
+	}
+	if r.Dropped {
+		b.WriteString(", dropped")
+	}
+	if r.SourceEnd > r.End {
+		fmt.Fprintf(&b, "; the source is at seq %d by now", r.SourceEnd)
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// progress is what the status line shows.
+type progress struct {
+	mu     sync.Mutex
+	last   copier.Progress
+	copied map[string]copier.Progress
+}
+
+func (p *progress) set(now copier.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.copied == nil {
+		p.copied = map[string]copier.Progress{}
+	}
+	p.last, p.copied[now.Stream] = now, now
+}
+
+func (p *progress) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last.Stream == "" {
+		return ""
+	}
+	var bytes int64
+	for _, c := range p.copied {
+		bytes += c.Bytes
+	}
+	what := "copying"
+	if p.last.Verifying {
+		what = "comparing"
+	}
+	percent := 100.0
+	if p.last.End > 0 {
+		percent = min(100, 100*float64(p.last.Seq)/float64(p.last.End))
+	}
+	return fmt.Sprintf("%s %s: seq %s of %s (%.0f%%); %d streams begun, %s in all",
+		what, p.last.Stream, cli.FormatCount(p.last.Seq), cli.FormatCount(p.last.End), percent, len(p.copied), cli.FormatSize(bytes))
+}
