@@ -123,3 +123,34 @@ func TestVerifyDamagedBody(t *testing.T) {
 		t.Errorf("exit code %d\n%s\n%s", r.Code, r.Out, r.Err)
 	}
 }
+
+// Copy says for each stream what it has copied and up to where; the copy has the same messages under the same ids; another run
+// copies nothing; and a target that was written to is refused.
+func TestCopy(t *testing.T) {
+	dir, url := store(t)
+	dst := "pebble:" + filepath.Join(filepath.Dir(dir), "copy")
+	clitest.Run(t, "queue", "delete", "empty", "--yes", "--journal", url).Want(t, 0)
+	r := clitest.Run(t, "journal", "copy", url, dst).WantErr(t, 0, "2 streams are copied")
+	want := regexp.MustCompile(`^copied\tqueue/empty\tcomplete up to seq \d+, .*, dropped\ncopied\tqueue/full\tcomplete up to seq \d+, \d+ records, 1 bodies, \d+ parts, .*, \d+ records compared\n$`)
+	if !want.MatchString(r.Out) {
+		t.Error(r.Out)
+	}
+	again := clitest.Run(t, "journal", "copy", url, dst, "--stream", "queue/full", "--no-verify").Want(t, 0)
+	if !strings.Contains(again.Out, " 0 records, 0 bodies, 0 parts") {
+		t.Error(again.Out)
+	}
+	source := clitest.Run(t, "queue", "peek", "full", "--output", "json", "--journal", url).Want(t, 0).Out
+	if peeked := clitest.Run(t, "queue", "peek", "full", "--output", "json", "--journal", dst).Want(t, 0).Out; peeked != source || !strings.Contains(peeked, `"id"`) {
+		t.Errorf("the source has\n%sthe copy\n%s", source, peeked)
+	}
+	clitest.Run(t, "journal", "verify", dst).Want(t, 0)
+	clitest.Run(t, "send", "full", "delta", "--journal", dst).Want(t, 0)
+	r = clitest.Run(t, "journal", "copy", url, dst).WantErr(t, 1, "1 of 2 streams were not copied")
+	if !strings.Contains(r.Out, "failed\tqueue/full\t") || !strings.Contains(r.Out, "written to since it was copied") {
+		t.Error(r.Out)
+	}
+	for _, args := range [][]string{{url}, {url, url}, {url, "nosuch:x"}, {"nosuch:x", dst}, {url, dst, "--parallel", "0"}} {
+		clitest.Run(t, append([]string{"journal", "copy"}, args...)...).Want(t, 2)
+	}
+	clitest.Run(t, "journal", "copy", url, dst, "--stream", "queue/none").WantErr(t, 1, `there is no stream "queue/none"`)
+}
