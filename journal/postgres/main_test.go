@@ -23,6 +23,13 @@ var server *testserver.Server
 var soak = 1
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(childEnv); url != "" {
+		if err := appendUntilFenced(url, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv("HOLDFAST_SOAK") == "1" {
 		soak = 20
 	}

@@ -34,8 +34,8 @@ func change(t *testing.T, text string, f func(u *url.URL)) string {
 	return u.String()
 }
 
-// exec runs statements as the server's superuser, in its database.
-func exec(t *testing.T, statements ...string) {
+// runSQL runs statements as the server's superuser, in its database.
+func runSQL(t *testing.T, statements ...string) {
 	t.Helper()
 	conn := connect(t, server.URL())
 	for _, sql := range statements {
@@ -125,7 +125,7 @@ func TestServerRefusals(t *testing.T) {
 // G11: rights that are missing are named with what an administrator has to do.
 func TestMissingRights(t *testing.T) {
 	role := "poor_" + strings.TrimPrefix(mustSchema(t, newSchema(t, server)), "test_")
-	exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 's3cret'")
+	runSQL(t, "CREATE ROLE "+role+" LOGIN PASSWORD 's3cret'")
 	t.Cleanup(func() {
 		ctx := context.Background()
 		conn, err := pgx.Connect(ctx, server.URL())
@@ -146,7 +146,7 @@ func TestMissingRights(t *testing.T) {
 	// Made by another role.
 	openTest(t, fresh, Options{})
 	wantRefused(t, change(t, fresh, as), Options{}, `may not read schema "`+schema+`": connect as the role that made it`)
-	exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role, "GRANT SELECT ON ALL TABLES IN SCHEMA "+schema+" TO "+role)
+	runSQL(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role, "GRANT SELECT ON ALL TABLES IN SCHEMA "+schema+" TO "+role)
 	wantRefused(t, change(t, fresh, as), Options{}, "may not change the tables", "GRANT holdfast TO "+role)
 	// Which is enough for looking.
 	j := openTest(t, change(t, fresh, as), Options{ReadOnly: true})
@@ -159,7 +159,7 @@ func TestMissingRights(t *testing.T) {
 
 	// And as the administrator was told to, it works.
 	own := newSchema(t, server)
-	exec(t, "CREATE SCHEMA "+mustSchema(t, own)+" AUTHORIZATION "+role)
+	runSQL(t, "CREATE SCHEMA "+mustSchema(t, own)+" AUTHORIZATION "+role)
 	newWriter(t, openTest(t, change(t, own, as), Options{}), "q").put(10, 10)
 }
 
@@ -191,7 +191,7 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	schema := mustSchema(t, u)
-	exec(t, "UPDATE "+schema+".holdfast SET version = 2")
+	runSQL(t, "UPDATE "+schema+".holdfast SET version = 2")
 	tables := func() (n int) {
 		conn := connect(t, server.URL())
 		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relnamespace = $1::regnamespace", schema).Scan(&n); err != nil {
@@ -206,7 +206,7 @@ func TestVersions(t *testing.T) {
 	if after := tables(); after != before {
 		t.Errorf("%d tables before, %d after", before, after)
 	}
-	exec(t, "DELETE FROM "+schema+".holdfast")
+	runSQL(t, "DELETE FROM "+schema+".holdfast")
 	wantRefused(t, u, Options{}, "corrupt")
 }
 
