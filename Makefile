@@ -31,6 +31,11 @@ soak: ## run all tests at full counts (hours); the log goes to bin/soak.log
 bench: ## run the Go benchmarks of all modules
 	RACE=0 TESTFLAGS="-run ^$$ -bench . -benchmem" scripts/test
 
+.PHONY: bench-peers
+bench-peers: build ## measure Holdfast and other queues in turns, as docs/performance.md says; about half an hour on a quiet machine
+	bench/peers/servers/get bin/peers
+	go run ./bench/peers -holdfast bin/holdfast -servers bin/peers -dir bin -out bin/peers-result
+
 .PHONY: fuzz
 fuzz: ## fuzz every target of every module, for FUZZTIME (30s) each
 	@scripts/fuzz
