@@ -8,6 +8,7 @@ replace (
 	github.com/holdfastmq/holdfast/journal/hbase => ../../journal/hbase
 	github.com/holdfastmq/holdfast/journal/pebble => ../../journal/pebble
 	github.com/holdfastmq/holdfast/journal/postgres => ../../journal/postgres
+	github.com/holdfastmq/holdfast/journal/segment => ../../journal/segment
 )
 
 require (
@@ -17,6 +18,7 @@ require (
 	github.com/holdfastmq/holdfast/journal/hbase v0.0.0
 	github.com/holdfastmq/holdfast/journal/pebble v0.0.0
 	github.com/holdfastmq/holdfast/journal/postgres v0.0.0
+	github.com/holdfastmq/holdfast/journal/segment v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9

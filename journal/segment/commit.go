@@ -314,6 +314,11 @@ func (j *Journal) nextSegment(n uint64) error {
 	}
 	j.active, j.pos, j.firstBatch = s, headerBlock, n
 	j.current.Store(s)
-	j.kickPrepare()
+	j.switched.Store(time.Now().UnixNano())
+	j.kickMark() // there may be a segment to be used again
+	select {
+	case j.kickMove <- struct{}{}: // and one to be emptied
+	default:
+	}
 	return nil
 }

@@ -343,7 +343,7 @@ func (fl *files) zeroAhead(s *segment, at int64) error {
 	return nil
 }
 
-// maxFree is how many segments are kept to be used again.
+// maxFree is how many segments are kept to be used again, the one included that is ready.
 const maxFree = 2
 
 // recycle takes segments out of use that are not needed, and returns how many. Those that are not kept are removed.
@@ -363,6 +363,11 @@ func (fl *files) recycle(needed func(*segment) bool, keep int) (int, error) {
 		}
 		fl.closeFile(s)
 	}
+	fl.preparing.Lock()
+	if fl.ready != nil {
+		keep--
+	}
+	fl.preparing.Unlock()
 	fl.mu.Lock()
 	for _, s := range gone {
 		if s.size.Load() > 0 {

@@ -1,10 +1,12 @@
 package segment
 
 import (
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
@@ -92,4 +94,20 @@ func random(n int) []byte {
 func median(x []float64) float64 {
 	slices.Sort(x)
 	return x[len(x)/2]
+}
+
+// eventually waits until f is true, for a minute at most.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
 }

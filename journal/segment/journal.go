@@ -43,6 +43,7 @@ type Journal struct {
 	durable  atomic.Uint64 // the last batch that is on stable storage
 	unsaved  atomic.Uint64 // the last batch that nobody waits for
 	current  atomic.Pointer[segment]
+	switched atomic.Int64 // when current was set, in Unix nanoseconds
 
 	posMu sync.Mutex
 	pos0  position // behind the last durable batch
@@ -77,6 +78,8 @@ type Journal struct {
 	damagedCheckpoints []string
 	kick               chan struct{}
 	prepare            chan struct{}
+
+	kickMove chan struct{}
 
 	closing   chan struct{}
 	cancel    context.CancelFunc // of what its own goroutines do

@@ -32,13 +32,15 @@ type owner struct {
 	Started time.Time `json:"started"`
 }
 
-// lock takes the directory for this process. The result gives it back.
-func lock(f vfs.FS, dir string) (io.Closer, error) {
+// lock takes the directory for this process, to write to it or only to read. The result gives it back.
+func lock(f vfs.FS, dir string, write bool) (io.Closer, error) {
 	l, err := f.Lock(filepath.Join(dir, lockName))
 	switch {
 	case err == nil:
 	case errors.Is(err, vfs.ErrHeld):
 		return nil, fmt.Errorf("%w: %s is held by %s", journal.ErrLocked, dir, whoHolds(f, dir))
+	case notWritable(err):
+		return nil, fmt.Errorf("directory %s cannot be written to: %w", dir, err)
 	default:
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
@@ -47,10 +49,18 @@ func lock(f vfs.FS, dir string) (io.Closer, error) {
 	if err == nil {
 		err = writeOwner(f, dir, b)
 	}
-	if err != nil && !isNoSpace(err) && !errors.Is(err, fs.ErrPermission) { // it only serves a message
+	if notWritable(err) && write {
+		return nil, errors.Join(fmt.Errorf("directory %s cannot be written to: %w", dir, err), l.Close())
+	}
+	if err != nil && !isNoSpace(err) && !notWritable(err) { // it only serves a message
 		return nil, errors.Join(fmt.Errorf("write %s: %w", ownerName, err), l.Close())
 	}
 	return l, nil
+}
+
+// notWritable tells that the directory, or its file system, is not for this process to write to.
+func notWritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
 func isNoSpace(err error) bool {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastmq/holdfast/journal"
@@ -164,4 +165,37 @@ func TestReadOnly(t *testing.T) {
 	j = mustOpen(t, "store", Options{FS: fs})
 	verifyStream(t, j, "q", want)
 	mustClose(t, j)
+}
+
+// G11: a mistyped directory does not become a store where one must exist.
+func TestMustExist(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "typo")
+	for range 2 {
+		if _, err := Open(dir, quiet(Options{MustExist: true})); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "there is no journal in") {
+			t.Errorf("open what is not there: %v", err)
+		}
+		if _, err := os.Stat(dir); err == nil && len(listing(t, dir)) > 0 {
+			t.Fatal("something was made")
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil { // an empty directory is none either
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, mustOpen(t, dir, Options{}))
+	mustClose(t, mustOpen(t, dir, Options{MustExist: true}))
+}
+
+// G11: a directory, or file system, that cannot be written to is named in one clear sentence, and can still be read.
+func TestDirectoryNotWritable(t *testing.T) {
+	for _, cause := range []error{os.ErrPermission, syscall.EROFS} {
+		f := newFailing()
+		mustClose(t, mustOpen(t, "store", Options{FS: f}))
+		f.next(&os.PathError{Op: "open", Path: ownerName, Err: cause}, opOn("create", ownerName))
+		_, err := Open("store", quiet(Options{FS: f}))
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), "directory store cannot be written to") {
+			t.Errorf("%v: open: %v", cause, err)
+		}
+		f.next(cause, opOn("create", ownerName))
+		mustClose(t, mustOpen(t, "store", Options{FS: f, ReadOnly: true}))
+	}
 }

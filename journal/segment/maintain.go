@@ -52,7 +52,7 @@ func (j *Journal) prepareLoop() {
 			continue
 		}
 		err := j.files.prepare()
-		if s := j.current.Load(); err == nil && s != nil {
+		if s := j.current.Load(); err == nil && s != nil && j.space.ample() {
 			err = j.files.zeroAhead(s, j.durablePos().off)
 		}
 		if err != nil {
@@ -91,6 +91,7 @@ func (j *Journal) maintainLoop(ctx context.Context) {
 				}
 				j.warn("journal: checkpoint not written", "err", err)
 			}
+			j.kickPrepare()
 		}
 		kicked = false
 		select {
@@ -102,6 +103,9 @@ func (j *Journal) maintainLoop(ctx context.Context) {
 		}
 	}
 }
+
+// calmAfter is how long after the last change of the segment that is written to fewer are kept.
+const calmAfter = 3 * time.Second
 
 // checkpointShare is how many bytes of log are written for one of a checkpoint, at least.
 const checkpointShare = 16
@@ -146,7 +150,7 @@ func (j *Journal) tailBytes(pos position) int64 {
 func (j *Journal) recycle() error {
 	active := j.current.Load()
 	keep := maxFree
-	if j.space.level.Load() != spaceOK {
+	if j.space.level.Load() != spaceOK || time.Since(time.Unix(0, j.switched.Load())) > calmAfter {
 		keep = 1
 	}
 	_, err := j.files.recycle(func(s *segment) bool {

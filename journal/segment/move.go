@@ -50,6 +50,7 @@ func (j *Journal) moveLoop(ctx context.Context) {
 		case <-j.closing:
 			return
 		case <-t.C:
+		case <-j.kickMove:
 		}
 		for j.refuse() == nil && !j.isBroken() && ctx.Err() == nil {
 			s := j.victim()
@@ -62,9 +63,12 @@ func (j *Journal) moveLoop(ctx context.Context) {
 				}
 				break
 			}
+			if s.live.Load() != 0 {
+				break // what is alive in it was discarded, and is so in the log soon; or was in use
+			}
 			j.stats.emptied.Add(1)
 			// The segment is free once a checkpoint knows where its content is.
-			if size, live, _, _ := j.files.usage(); size-live > 2*j.files.size {
+			if size, live, _, _ := j.files.usage(); size-live > j.files.size {
 				j.wanted.Store(true)
 				j.kickMark()
 			}
@@ -90,7 +94,7 @@ func (j *Journal) victim() *segment {
 			best = s
 		}
 	}
-	slack := 2 * j.files.size
+	slack := j.files.size
 	if j.space.level.Load() != spaceOK { // every byte counts
 		slack = 0
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -39,15 +40,19 @@ func open(dir string, opts Options) (_ *Journal, err error) {
 			return nil, err
 		}
 	}
-	if _, err := readFormat(opts.FS, dir); err != nil {
+	format, err := readFormat(opts.FS, dir)
+	if err != nil {
 		return nil, err // before anything is touched
+	}
+	if _, err := vfs.Stat(opts.FS, dir, lockName); format == 0 && opts.MustExist && err != nil {
+		return nil, fmt.Errorf("there is no journal in %s: %w", dir, fs.ErrNotExist)
 	}
 	if !opts.ReadOnly {
 		if err := opts.FS.MkdirAll(dir); err != nil {
 			return nil, fmt.Errorf("make directory %s: %w", dir, err)
 		}
 	}
-	l, err := lock(opts.FS, dir)
+	l, err := lock(opts.FS, dir, !opts.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +90,9 @@ func newJournal(dir string, opts Options, l io.Closer) *Journal {
 		kick:    make(chan struct{}, 1),
 		prepare: make(chan struct{}, 1),
 		closing: make(chan struct{}),
-		kept:    map[uint32]markedStream{},
+
+		kickMove: make(chan struct{}, 1),
+		kept:     map[uint32]markedStream{},
 	}
 	j.q.init()
 	j.units.wake = make(chan struct{}, 1)

@@ -37,6 +37,8 @@ type Options struct {
 	// most 1 s.
 	MarkEvery time.Duration
 
+	// MustExist refuses a directory in which there is no journal, with an error that matches fs.ErrNotExist. By default one is made.
+	MustExist bool
 	// ReadOnly opens without changing anything but the lock: every change is refused with [ErrReadOnly].
 	ReadOnly bool
 	// AcceptLoss opens for writing although stored data is missing: what was lost stays lost, and streams end before it. The

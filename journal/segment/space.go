@@ -67,6 +67,11 @@ func (s *space) movable() bool {
 	return err != nil || free >= s.reserve/8
 }
 
+// ample tells whether there is so much space that some can be taken in advance.
+func (s *space) ample() bool {
+	return s.level.Load() == spaceOK && s.free.Load() > 2*s.reserve
+}
+
 // wrote is told of appended bytes, and looks if there were many.
 func (s *space) wrote(n int) {
 	if s.since.Add(int64(n)) > int64(s.reserve/16) {

@@ -346,13 +346,17 @@ func (f *memFile) WriteAt(bufs [][]byte, off int64) error {
 	return nil
 }
 
+// Sync is part of File. One that the hook makes fail leaves what was written readable and takes it for written back, as the page cache of an
+// operating system does: a later Sync does not make it durable.
 func (f *memFile) Sync() error {
-	if err := f.m.before("sync", f.path); err != nil {
-		return err
-	}
+	err := f.m.before("sync", f.path)
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	n := f.n
+	if err != nil {
+		n.dirty = nil
+		return err
+	}
 	if grow := len(n.data) - len(n.durable); grow > 0 {
 		n.durable = append(n.durable, make([]byte, grow)...)
 	}

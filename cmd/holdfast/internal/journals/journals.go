@@ -37,6 +37,7 @@ var schemes = map[string]struct {
 	"hbase":     {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
 	"memory":    {openMemory, "memory:     in this process, lost at its end"},
 	"pebble":    {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+	"segment":   {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
 	"postgres":  {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers"},
 }
 

@@ -19,6 +19,8 @@ func TestURLs(t *testing.T) {
 		{"memory:x", `memory: with "x" behind it`}, {"pebble:", "pebble: without a directory"}, {"pebble:" + dir + "?cash=1MiB", `unknown option "cash"; known are accept-loss, ballast, cache`},
 		{"pebble:" + dir + "?cache=lots", `option cache: "lots" is not a size`}, {"pebble:" + dir + "?accept-loss=perhaps", "is not true or false"}, {"pebble:" + dir + "?a=%zz", "its options"},
 		{"memory:?x=1", `unknown option "x"`},
+		{"segment:", "segment: without a directory"}, {"segment:" + dir + "?cache=1MiB", `unknown option "cache"; known are accept-loss, ballast, max-record, reserve, segment`},
+		{"segment:" + dir + "?segment=lots", `option segment: "lots" is not a size`},
 	} {
 		j, err := journals.Open(t.Context(), c.url, journals.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), c.want) || j != nil {
@@ -30,7 +32,8 @@ func TestURLs(t *testing.T) {
 func TestOpen(t *testing.T) {
 	syncs := 0
 	o := journals.Options{Logger: slog.New(slog.DiscardHandler), OnSync: func(float64, int) { syncs++ }}
-	for _, url := range []string{"memory:", "pebble:" + t.TempDir() + "?memtable=1MiB&cache=1MiB&reserve=1MiB&ballast=64KiB"} {
+	for _, url := range []string{"memory:", "pebble:" + t.TempDir() + "?memtable=1MiB&cache=1MiB&reserve=1MiB&ballast=64KiB",
+		"segment:" + t.TempDir() + "?segment=1MiB&reserve=1MiB&ballast=64KiB&max-record=1MiB"} {
 		j, err := journals.Open(t.Context(), url, o)
 		if err != nil {
 			t.Fatal(err)
