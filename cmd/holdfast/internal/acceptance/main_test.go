@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -149,19 +150,26 @@ func (s *server) dial() *client.Client {
 
 // get asks at the HTTP address, without waiting for it to be there.
 func (s *server) get(path string) error {
+	_, err := s.read(path)
+	return err
+}
+
+// read is get with the answer.
+func (s *server) read(path string) (string, error) {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", filepath.Join(s.dir, "h"))
 	}, DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Get("http://broker" + path)
 	if err != nil {
-		return err
+		return "", err
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", path, resp.Status)
+	text, err := io.ReadAll(resp.Body)
+	err = errors.Join(err, resp.Body.Close())
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, resp.Status)
 	}
-	return nil
+	return string(text), err
 }
 
 // status reads a size from the process's status: VmRSS is what it has of memory, VmHWM the most that it ever had. In bytes.
