@@ -48,9 +48,10 @@ type intake struct {
 	downSince  time.Time
 	downTold   bool
 
-	waiting portions // handed over, not taken
-	held    blocks   // with messages that are not done
-	holds   int      // messages in held
+	waiting portions          // handed over, not taken
+	unbegun []queue.LeaseSpan // given back when the stream broke; the owner of the next epoch has to be told
+	held    blocks            // with messages that are not done
+	holds   int               // messages in held
 
 	ops       []*settling // not answered
 	openOps   []*settling // of them, those that take more messages
@@ -225,7 +226,16 @@ func (c *intake) openStream(ctx context.Context) {
 	case err != nil:
 		c.lose(err)
 	default:
+		unbegun := c.unbegun
+		if c.unbegun = nil; opened.StreamUID != c.uid || opened.Epoch == c.epoch {
+			unbegun = nil
+		}
 		c.opened(st, opened)
+		if len(unbegun) > 0 {
+			c.mu.Unlock()
+			link.Release(unbegun, nil)
+			c.mu.Lock()
+		}
 	}
 }
 

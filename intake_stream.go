@@ -132,7 +132,8 @@ func (st *intakeStream) Broken(err error) {
 	}
 	c.answering = 0
 	if !c.config.Unbound {
-		// The broker takes back what was not started; what was is asked for again.
+		// The broker takes back what was not started; what was is asked for again. Another broker, which takes over from one that
+		// died, cannot know what was started, and is told.
 		var again portions
 		for _, w := range c.workers {
 			if p := w.cut(maxSlice); p.from < p.to {
@@ -144,6 +145,9 @@ func (st *intakeStream) Broken(err error) {
 			if one.announced {
 				again.push(one)
 			} else {
+				if len(c.unbegun) < maxOpSpans {
+					c.unbegun = append(c.unbegun, c.open(one.b, one.from, one.to)...)
+				}
 				c.loseSpan(one.b, one.from, one.to, lostGivenBack)
 			}
 		}

@@ -1,0 +1,170 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// nodeOf returns the node that has a queue, and one that does not.
+func (s *sim) nodeOf(queue string) (owner, other *member) {
+	for name := range s.owners(queue) {
+		owner = s.nodes[name]
+	}
+	for _, m := range s.nodes {
+		if m != owner && !m.dead {
+			other = m
+		}
+	}
+	if owner == nil || other == nil {
+		s.t.Fatalf("%s is at %v", queue, s.owners(queue))
+	}
+	return owner, other
+}
+
+// §8, §7: after the owner's death the receiver goes on: what it had not begun with comes again soon, and not only after the
+// visibility timeout; what it is at work on is still its own.
+func TestReceiverGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "a", "b", "c")
+		const q, n = "work", 60
+		for i := range n {
+			send(t, s.nodes["a"].Queue(q), fmt.Sprint(i))
+		}
+		s.settled(10*time.Second, q)
+		dies, other := s.nodeOf(q)
+		var mu sync.Mutex
+		seen, attempts := map[string]int{}, map[string]int{}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- other.Queue(q).Consume(ctx, func(_ context.Context, d *holdfast.Delivery) error {
+				time.Sleep(500 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				seen[string(d.Body)]++
+				attempts[string(d.Body)] = d.Attempt
+				if len(seen) == n {
+					stop()
+				}
+				return nil
+			}, holdfast.ConsumeOptions{Workers: 2, Prefetch: 30})
+		}()
+		time.Sleep(3 * time.Second)
+		dies.kill()
+		began := time.Now()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		// 60 messages by two workers take 15 s; 3 of them are over.
+		if d := time.Since(began); d > 20*time.Second {
+			t.Errorf("the rest took %v", d)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range n {
+			body := fmt.Sprint(i)
+			if seen[body] != 1 || attempts[body] != 1 {
+				t.Errorf("%s was handled %d times, in the end at attempt %d", body, seen[body], attempts[body])
+			}
+		}
+		s.until(time.Minute, "it is empty", func() bool {
+			info, err := other.Admin().Describe(t.Context(), q)
+			return err == nil && info.Stats.Depth == 0
+		})
+	})
+}
+
+// §7: dead letters move to a queue of another broker, once, also if that broker dies meanwhile, and back from there.
+func TestDeadLettersMoveAcross(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "a", "b", "c")
+		// Names such that both queues are at different brokers.
+		var from, dead string
+		for i := 0; from == "" || dead == ""; i++ {
+			name := fmt.Sprint("q", i)
+			m := s.nodes["a"]
+			m.mu.Lock()
+			p := m.table.Place(name)
+			m.mu.Unlock()
+			switch p.ID {
+			case "a":
+				from = name
+			case "b":
+				dead = name
+			}
+		}
+		admin := s.nodes["c"].Admin()
+		if err := admin.Create(t.Context(), dead, queue.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Create(t.Context(), from, queue.Config{MaxDeliveries: 1, DeadLetter: dead, RetryFirst: queue.Unlimited}); err != nil {
+			t.Fatal(err)
+		}
+		const n = 20
+		ids := map[string]holdfast.ID{}
+		for i := range n {
+			id, err := s.nodes["b"].Queue(from).Send(t.Context(), holdfast.Message{Body: fmt.Append(nil, i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[fmt.Sprint(i)] = id
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- s.nodes["c"].Queue(from).Consume(ctx, func(context.Context, *holdfast.Delivery) error {
+				return fmt.Errorf("no")
+			}, holdfast.ConsumeOptions{Workers: 1})
+		}()
+		depth := func(name string) uint64 {
+			info, err := s.nodes["c"].Admin().Describe(t.Context(), name)
+			if err != nil {
+				return 0
+			}
+			return info.Stats.Depth
+		}
+		s.until(time.Minute, "some have moved", func() bool { return depth(dead) >= 3 })
+		s.nodes["b"].kill()
+		s.until(time.Minute, "all have moved", func() bool { return depth(dead) == n && depth(from) == 0 })
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		got, err := admin.Peek(t.Context(), dead, holdfast.PeekOptions{Limit: 100, Bodies: true})
+		if err != nil || len(got) != n {
+			t.Fatalf("%d dead letters, %v", len(got), err)
+		}
+		for _, m := range got {
+			if m.ID != ids[string(m.Message.Body)] || len(m.Hops) != 1 || m.Hops[0].Queue != from {
+				t.Errorf("dead letter %q: id %v, was %v, hops %+v", m.Message.Body, m.ID, ids[string(m.Message.Body)], m.Hops)
+			}
+		}
+		if _, err := admin.Redrive(t.Context(), dead, "", 0); err != nil {
+			t.Fatal(err)
+		}
+		s.until(time.Minute, "all have moved back", func() bool { return depth(from) == n && depth(dead) == 0 })
+	})
+}
+
+// The dead-letter queues of brokers may not lead round in a circle, wherever they are.
+func TestCycleAcross(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "a", "b", "c")
+		admin := s.nodes["c"].Admin()
+		for i := range 6 {
+			if err := admin.Create(t.Context(), fmt.Sprint("q", i), queue.Config{DeadLetter: fmt.Sprint("q", i+1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := admin.Create(t.Context(), "q6", queue.Config{DeadLetter: "q0"}); err == nil {
+			t.Error("a circle was made")
+		}
+	})
+}
