@@ -98,8 +98,7 @@ func TestServerFaults(t *testing.T) {
 	loads := []*load{startLoad(t, mustOpen(t, o), "a"), startLoad(t, mustOpen(t, o), "b")}
 	probe := o
 	probe.Timeout = 2 * time.Second
-	prober := &Journal{opts: probe, table: []byte(probe.Table), pool: newPool(&probe, dialSocket(true))}
-	defer prober.Close() //nolint:errcheck // it returns none
+	prober := mustOpen(t, probe)
 
 	for _, f := range []struct {
 		name string
@@ -193,7 +192,7 @@ func runRules(t *testing.T, o Options, names []string, hooks bool) {
 				SetHook: func(h journaltest.Hook) { o.hook = h },
 			}
 		},
-		Shared: true, Persistent: true, Hooks: hooks,
+		Shared: true, Persistent: true, Hooks: hooks, Coordinates: true,
 		Records: 40, Takeovers: 20, Span: 5, MaxBytes: 4 << 20, Timeout: 3 * time.Minute,
 	}
 	want := map[string]bool{}
