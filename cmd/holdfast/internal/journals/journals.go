@@ -33,19 +33,22 @@ var schemes = map[string]struct {
 	open func(ctx context.Context, u *URL, o Options) (journal.Journal, error)
 	help string
 }{
-	"cassandra": {openCassandra, cassandra.URLHelp},
-	"hbase":     {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
-	"memory":    {openMemory, "memory:     in this process, lost at its end"},
-	"pebble":    {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
-	"segment":   {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
-	"postgres":  {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers"},
+	"cassandra":  {openCassandra, cassandra.URLHelp},
+	"hbase":      {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
+	"memory":     {openMemory, "memory:     in this process, lost at its end"},
+	"pebble":     {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+	"segment":    {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
+	"postgres":   {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers; also postgresql://"},
+	"postgresql": {openPostgres, ""}, // as PostgreSQL's own clients write it
 }
 
 // Help describes the URLs, one a line.
 func Help() string {
 	var lines []string
 	for _, s := range slices.Sorted(maps.Keys(schemes)) {
-		lines = append(lines, "  "+schemes[s].help)
+		if schemes[s].help != "" {
+			lines = append(lines, "  "+schemes[s].help)
+		}
 	}
 	return strings.Join(lines, "\n")
 }
