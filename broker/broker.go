@@ -169,5 +169,8 @@ func (b *Broker) Close(ctx context.Context) error {
 	}
 	wg.Wait()
 	b.work.Wait()
+	for _, h := range handles {
+		h.kill()
+	}
 	return errors.Join(errs...)
 }

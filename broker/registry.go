@@ -304,6 +304,17 @@ func (h *handle) gone() {
 	}
 }
 
+// kill ends an owner that was still being opened when the time to stop it was over. The opening has ended by now.
+func (h *handle) kill() {
+	select {
+	case <-h.ready:
+		if h.owner != nil {
+			h.owner.actor.Kill()
+		}
+	default:
+	}
+}
+
 // stop stops the owner, if the queue was ever open.
 func (h *handle) stop(ctx context.Context) error {
 	select {
