@@ -295,10 +295,9 @@ func (h *hold) settleDropped(now *head, after uint64, rec *journal.Record) error
 		return gone
 	}
 	f, known := now.after(h.acquired.Epoch)
-	switch {
-	case now.fence == h.fence+1 && now.dropped:
-		f, known = fence{end: now.base.end, crc: now.base.crc}, true
-	case !known:
+	if now.fence == h.fence+1 && now.dropped {
+		f = fence{end: now.base.end, crc: now.base.crc}
+	} else if !known {
 		return gone
 	}
 	switch {

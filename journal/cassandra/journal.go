@@ -70,20 +70,33 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// prepare makes and checks the tables, with a session of more patience and without a filter of nodes.
+// prepare makes and checks the tables, with a session of more patience.
 func prepare(ctx context.Context, o *Options) error {
+	session := func(o Options) (*gocql.Session, error) {
+		s, err := dial(ctx, o.cluster(max(o.Timeout, setUpTimeout)))
+		if err != nil && ctx.Err() == nil {
+			err = o.explain(err)
+		}
+		return s, err
+	}
+	// Without a filter at first: it would leave nothing of a cluster whose datacenters have other names.
 	everywhere := *o
 	everywhere.Local, everywhere.Datacenter = false, ""
-	s, err := dial(ctx, everywhere.cluster(max(o.Timeout, setUpTimeout)))
+	s, err := session(everywhere)
 	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		return o.explain(err)
+		return err
 	}
-	defer s.Close()
+	defer func() { s.Close() }()
 	if err := o.checkDatacenter(s); err != nil {
 		return err
+	}
+	if o.Local {
+		local, err := session(*o)
+		if err != nil {
+			return err
+		}
+		s.Close()
+		s = local
 	}
 	return setUp(ctx, s, o)
 }

@@ -127,3 +127,26 @@ func TestMemberRequestComesLate(t *testing.T) {
 		t.Errorf("%q, %v", all, err)
 	}
 }
+
+// A stream whose newest bucket is full, and the next one not begun, ends there for readers too, from wherever they read.
+func TestReadBehindFullBucket(t *testing.T) {
+	o := options(t, server.URL())
+	o.BucketRecords = 3
+	j := open(t, o)
+	w := newWriter(t, j, "orders")
+	for range 7 {
+		for from := range w.end.end + 5 {
+			n, want := 0, uint64(len(w.acked))-min(max(from, 1)-1, w.end.end)
+			for _, err := range w.s.ReadMeta(t.Context(), from, math.MaxUint64) {
+				if err != nil {
+					t.Fatalf("%d records, reading from %d: %v", len(w.acked), from, err)
+				}
+				n++
+			}
+			if n != int(want) {
+				t.Errorf("%d records, reading from %d yields %d, want %d", len(w.acked), from, n, want)
+			}
+		}
+		w.append(1, 10)
+	}
+}

@@ -21,7 +21,13 @@ import (
 // server is one node, shared by all tests that do not stop or configure it.
 var server *testserver.Server
 
+// soak is the factor of the counts of long tests.
+var soak = 1
+
 func TestMain(m *testing.M) {
+	if os.Getenv("HOLDFAST_SOAK") == "1" {
+		soak = 20
+	}
 	if os.Getenv(rivalEnv) != "" {
 		os.Exit(rival())
 	}

@@ -150,23 +150,11 @@ func (m *metaReader) bucketOf(ctx context.Context, h *head) (uint64, bool, error
 func (m *metaReader) buckets(ctx context.Context, h *head, start uint64) error {
 	for {
 		b, found, err := m.j.readBucket(ctx, m.key, start)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case !found && start == h.tail && start == h.base.end && m.at == start+1 && m.missed != m.at:
-			// Perhaps its owner is about to make it.
-			return m.missing()
-		case !found && start == h.tail && start == h.base.end && m.at == start+1:
-			return nil
-		case !found && m.at == start+1 && start != h.tail:
-			// The bucket behind a full one, which is begun by the next append; or gone.
-			now, err := m.j.readHead(ctx, m.key, true)
-			if err != nil || now.tail == h.tail && now.low <= m.at {
-				return err
-			}
-			return errMoved
-		case !found:
-			return m.missing()
+		}
+		if !found {
+			return m.noBucket(ctx, h, start)
 		}
 		if m.at <= b.end {
 			if err := m.rows(ctx, &b); err != nil || m.stopped {
@@ -178,6 +166,21 @@ func (m *metaReader) buckets(ctx context.Context, h *head, start uint64) error {
 		}
 		start = b.end
 	}
+}
+
+// noBucket says what it means that a bucket is not there: it begins where the stream ends, or it was dropped.
+func (m *metaReader) noBucket(ctx context.Context, h *head, start uint64) error {
+	now, err := m.j.readHead(ctx, m.key, true)
+	switch {
+	case err != nil:
+		return err
+	case now.fence != h.fence && m.missed != m.at, now.low > m.at, now.tail != h.tail, now.dropped:
+		m.missed = m.at
+		return errMoved
+	case start > now.tail, start == now.tail && start == now.base.end:
+		return nil // not begun yet: the next append does that, or the Acquire under way
+	}
+	return m.missing()
 }
 
 // rows reads a bucket's records.

@@ -10,13 +10,10 @@ import (
 
 // work is a deletion of what the head of the stream says is dead. It changes nothing that anybody reads, needs no fence, and may be repeated.
 type work struct {
-	b          *bucket
-	whole      bool  // the whole bucket, and its row
-	after      int64 // of the row: the starts of the buckets before and behind it
-	before     int64
-	spans      spans
-	bytes      int64
-	superseded bool
+	b     *bucket
+	whole bool  // the bucket with its row, or else
+	spans spans // bodies in it
+	bytes int64 // of these
 }
 
 // tidy deletes what is dead. What it cannot delete now is tried again by a later discard, or a later owner.

@@ -58,7 +58,7 @@ func ParseURL(text string) (Options, error) {
 	var o Options
 	rest, ok := strings.CutPrefix(text, "cassandra:")
 	if !ok {
-		return o, errors.New("cassandra journal: the URL does not begin with cassandra:")
+		return o, errors.New("cassandra journal: the URL has another scheme than cassandra")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	rest, ok = strings.CutPrefix(rest, "//")
