@@ -18,11 +18,13 @@ const (
 	maxPause   = time.Second
 )
 
-// again calls f until it ends with anything but "unavailable". Such a call has changed nothing.
+// again calls f until it ends with anything but "unavailable", or with word that another broker has the queue by now. Such a call has
+// changed nothing.
 func again[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		v, err := f()
-		if err == nil || !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUnknown) {
+		passing := errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrFenced)
+		if err == nil || !passing || errors.Is(err, holdfast.ErrUnknown) {
 			return v, err
 		}
 		t := time.NewTimer(pause)

@@ -41,6 +41,9 @@ func (f *Flags) openJournal(ctx context.Context, a *cli.App) (*Broker, error) {
 	if loss := journals.Loss(j); loss != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", loss), j.Close())
 	}
+	if err := f.unserved(ctx, j); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
 	b, err := broker.Open(ctx, j, broker.Options{Limits: message.Limits{MaxBody: int(f.maxBody)}, Lazy: true, Logger: a.Log})
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
@@ -80,6 +83,7 @@ type health struct {
 	since time.Time // of the first try since the last success; zero if there was none
 	err   error     // of the last try
 	up    time.Time // of the last success
+	full  time.Time // since when the store under the broker has no room, as far as is known; zero if it has
 }
 
 // try notes that a stream is being opened; the returned function, how that ended.
@@ -95,6 +99,19 @@ func (h *health) try() func(error) {
 		if h.err = err; err == nil {
 			h.since, h.up = time.Time{}, time.Now()
 		}
+	}
+}
+
+// StorageFull notes that the store under the broker has no room, or has again. A command does not wait for that for ever, as it does for a full
+// queue.
+func (b *Broker) StorageFull(full bool) {
+	b.health.mu.Lock()
+	defer b.health.mu.Unlock()
+	switch {
+	case !full:
+		b.health.full = time.Time{}
+	case b.health.full.IsZero():
+		b.health.full = time.Now()
 	}
 }
 
@@ -123,6 +140,9 @@ func (h *health) watch(limit time.Duration, cancel context.CancelCauseFunc) (sto
 			}
 			h.mu.Lock()
 			since, err := h.since, h.err
+			if !h.full.IsZero() && (since.IsZero() || h.full.Before(since)) {
+				since, err = h.full, holdfast.ErrStorageFull
+			}
 			h.mu.Unlock()
 			if since.IsZero() || time.Since(since) < limit {
 				continue

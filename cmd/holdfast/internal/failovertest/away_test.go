@@ -54,4 +54,3 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	b.finish(h, l, "plain", "keyed")
 }
-

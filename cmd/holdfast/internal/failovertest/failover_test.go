@@ -165,3 +165,15 @@ func TestJoinAndLeaveDeep(t *testing.T) {
 	}
 	l.StopSending()
 }
+
+// A command that works on the journal directly does not take the queues from brokers that serve it: it says where they are. A broker
+// that others could not reach is refused.
+func TestServedJournal(t *testing.T) {
+	b := start(t, postgres.URL(), 1)
+	clitest.Run(t, "send", "q", "x", "--addr", b.addrs()).Want(t, 0)
+	clitest.Run(t, "queue", "list", "--journal", b.url).WantErr(t, 2, "use --addr "+b.addrs()+" instead of --journal")
+	if info := b.describe("q"); info.Epoch != 1 {
+		t.Errorf("the epoch is %d", info.Epoch)
+	}
+	clitest.Run(t, "serve", "--journal", b.url, "--listen", "0.0.0.0:0", "--insecure", "--http", "").WantErr(t, 2, "--advertise")
+}
