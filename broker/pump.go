@@ -234,24 +234,33 @@ func (o *owner) fail(err error) {
 	}
 }
 
-// readRecords reads the bodies of records, all but those that before still holds. An error other than
+// readRecords reads the bodies of records, all but those that before still holds. If it holds all, it is returned as it is, with what else
+// it has: of a record with many frames, that is what the next hand-over goes on with. An error other than
 // damage is tried again until the broker or the queue stops.
 func (o *owner) readRecords(ctx context.Context, records []located, before []*entry) ([]*entry, error) {
 	var out []*entry
 	var want []uint64
 	for _, l := range records {
-		have := false
+		n, left := len(out), l.Span
 		for _, e := range before {
-			if l.Span.Seq >= e.Seq && l.Span.Seq+l.Span.Count <= e.Seq+e.Count {
-				out, have = append(out, e), true
-				break
+			if left.Count > 0 && left.Seq >= e.Seq && left.Seq < e.Seq+e.Count {
+				k := min(left.Count, e.Seq+e.Count-left.Seq)
+				left = queue.Span{Seq: left.Seq + k, Count: left.Count - k}
+				out = append(out, e)
 			}
 		}
-		if !have && (len(want) == 0 || want[len(want)-1] != l.Record) {
+		if left.Count == 0 {
+			continue
+		}
+		out = out[:n]
+		if len(want) == 0 || want[len(want)-1] != l.Record {
 			want = append(want, l.Record)
 		}
 	}
-	for wait := 10 * time.Millisecond; len(want) > 0; wait = min(2*wait, time.Second) {
+	if len(want) == 0 {
+		return before, nil
+	}
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		n := len(out)
 		var err error
 		out, err = o.readBodies(ctx, want, out)

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/journal/memory"
+	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
 )
 
@@ -141,6 +142,29 @@ func TestRunsAt(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("part %d: got %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+// A record that was read is not read again for what a later hand-over takes out of its other frames, whichever of them that is (§11).
+func TestRecordIsReadOnce(t *testing.T) {
+	frame := func(n int) []byte {
+		var b message.Builder
+		b.Reset(nil)
+		for range n {
+			b.Add(&message.Message{Body: []byte("x")})
+		}
+		return b.Finish()
+	}
+	before := []*entry{newEntry(queue.Span{Seq: 10, Count: 4}, frame(4)), newEntry(queue.Span{Seq: 14, Count: 4}, frame(4)), newEntry(queue.Span{Seq: 20, Count: 2}, frame(2))}
+	o := &owner{} // it has no stream to read from
+	for _, s := range []queue.Span{{Seq: 10, Count: 1}, {Seq: 13, Count: 3}, {Seq: 10, Count: 8}, {Seq: 21, Count: 1}} {
+		got, err := o.readRecords(t.Context(), []located{{Record: 10, Span: s}}, before)
+		if err != nil || len(got) != len(before) {
+			t.Errorf("%v: %d of %d frames are left, %v", s, len(got), len(before), err)
+		}
+		if pieces, left := takeRead(got, s, nil); len(pieces) != 1 || left.Count == s.Count {
+			t.Errorf("%v: %v, %v left", s, pieces, left)
 		}
 	}
 }
