@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	journaltest.Run(t, journaltest.Config{
 		NewStore: newStore,
 		Shared:   true, Persistent: true, Hooks: true, Damages: true, Coordinates: true, Imports: true,
-		Records: 60, Takeovers: 30, Span: 5, MaxBytes: 9 << 20, Timeout: 3 * time.Minute,
+		Records: 50, Takeovers: 25, Span: 5, MaxBytes: 9 << 20, Timeout: 3 * time.Minute,
 		Parallel: true,
 	})
 }

@@ -110,7 +110,7 @@ func TestTwoProcesses(t *testing.T) {
 	var mu sync.Mutex
 	var all []told
 	enough := make(chan struct{})
-	want := 300 * soak
+	want := 200 * soak
 	var racers []*exec.Cmd
 	var wg sync.WaitGroup
 	for i := range 2 {

@@ -12,12 +12,8 @@ import (
 	"github.com/holdfastmq/holdfast/internal/testserver"
 )
 
-// G1: HBase calls fsync at least once for each lone append. That the count would find one which does not is a part of TestOtherServer.
-func TestSyncedMeansSynced(t *testing.T) {
-	s := server
-	if !s.Own() {
-		s = startOwn(t)
-	}
+// G1: HBase calls fsync at least once for each lone append. That the count would find a server which does not is a part of TestOtherServer.
+func syncedMeansSynced(t *testing.T, s *testserver.Server) {
 	if n := syncsOfAppends(t, s, testOptions(t, s)); n < loneAppends {
 		t.Errorf("%d fsync calls in %d appends", n, loneAppends)
 	}
