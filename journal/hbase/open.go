@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/journal/hbase/internal/thrift2"
@@ -68,12 +71,12 @@ func (j *Journal) checkGateway(ctx context.Context) error {
 	case strings.Contains(err.Error(), "x509"), strings.Contains(err.Error(), "tls:"):
 		return fmt.Errorf("its certificate is not to be trusted: set ca=FILE to the certificate of who has signed it, and HOST to a name that it has: %w", err)
 	}
-	explained := j.opts.explain(err)
-	if explained == err || errors.As(err, &late) {
+	var app thrift.TApplicationException
+	if errors.As(err, &late) || !errors.As(err, &app) {
 		return fmt.Errorf("something listens there that does not answer as a Thrift2 gateway would: set framed=true if it runs with the framed transport (-f), http=true or "+
 			"https=true if in HTTP mode, or none of them if in neither: %w", err)
 	}
-	return explained
+	return j.opts.explain(err)
 }
 
 // thriftTable returns the table's name in two parts.
@@ -165,15 +168,26 @@ func (j *Journal) createTable(ctx context.Context) error {
 		return fmt.Errorf("create the table: %w", err)
 	}
 	j.log.Info("hbase journal: created the table", "table", j.opts.Table, "regions", j.opts.Regions)
-	// Its regions are open once it can be read.
-	var readErr error
-	for n := range 4 {
-		if _, readErr = j.get(ctx, rowFormat, newGet(), colFormat); readErr == nil || givenUp(ctx, readErr) && n == 3 {
-			break
+	return j.awaitTable(ctx)
+}
+
+// createTimeout bounds how long a new table may take until its regions are open.
+const createTimeout = 30 * time.Second
+
+// awaitTable waits until the table can be read.
+func (j *Journal) awaitTable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	for {
+		_, err := j.get(ctx, rowFormat, newGet(), colFormat)
+		switch {
+		case err == nil || errors.Is(err, journal.ErrClosed):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("the table was created, and is not ready after %v: see the log of HBase's master: %w", createTimeout, err)
 		}
 		pause(ctx, 3)
 	}
-	return readErr
 }
 
 // checkFormat verifies the version of what the table holds, and the right to write to it.

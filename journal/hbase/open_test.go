@@ -3,6 +3,7 @@ package hbase
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -191,7 +192,6 @@ func startFake(t *testing.T, g *fakeGateway) string {
 		t.Fatal(err)
 	}
 	srv := thrift.NewTSimpleServer4(thrift2.NewTHBaseServiceProcessor(g), sock, thrift.NewTBufferedTransportFactory(8192), thrift.NewTBinaryProtocolFactoryConf(nil))
-	srv.SetLogger(thrift.NopLogger)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.AcceptLoop() }()
 	t.Cleanup(func() { _ = srv.Stop(); <-done })
@@ -248,5 +248,34 @@ func TestExplained(t *testing.T) {
 		"": "HBase: an error without a text",
 	} {
 		checkError(t, o.explain(&thrift2.TIOError{Message: &text}), want)
+	}
+}
+
+// A table of several regions, with streams in all of them.
+func TestRegions(t *testing.T) {
+	o := tableOf(t, "regions", nil)
+	o.prefix, o.Regions, o.BucketRecords = "", 6, 2
+	j := mustOpen(t, o)
+	want := map[string]uint64{}
+	for i := range 20 {
+		name := fmt.Sprintf("orders %d", i)
+		w := acquire(t, j, name)
+		for range i % 7 {
+			w.add([]byte("body"))
+		}
+		want[name] = w.at.End
+	}
+	other := mustOpen(t, o)
+	for info, err := range other.Streams(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end, ok := want[info.Name]; !ok || end != info.End {
+			t.Errorf("stream %q ends at %d, want %d (%v)", info.Name, info.End, end, ok)
+		}
+		delete(want, info.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
 	}
 }

@@ -2,6 +2,7 @@ package hbase
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ func (o *owner) changeParts(ctx context.Context, op string, f func(ch *change, s
 		done, err := o.j.swap(ctx, op, o.name, o.base, colFence, o.fence.encode(), &ch)
 		if done {
 			return nil
+		}
+		if errors.Is(err, journal.ErrFull) && lost == 0 {
+			return err
 		}
 		if err != nil {
 			if lost++; lost == tries || givenUp(ctx, err) {

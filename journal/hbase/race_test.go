@@ -80,14 +80,12 @@ func raceOnce(ctx context.Context, j *Journal, rng *rand.Rand, out *json.Encoder
 	for range rng.IntN(12) {
 		r := nextRecord(at, at.Epoch, []byte("meta"), fmt.Appendf(nil, "body of epoch %d", at.Epoch))
 		err := settle(ctx, func() error { return s.Append(ctx, at.End, r) })
-		if err != nil && !errors.Is(err, journal.ErrFenced) {
+		fenced := errors.Is(err, journal.ErrFenced)
+		if err != nil && !fenced {
 			return err
 		}
-		if err := out.Encode(told{r.Header, err != nil}); err != nil {
+		if err := out.Encode(told{r.Header, fenced}); err != nil || fenced {
 			return err
-		}
-		if err != nil {
-			return nil
 		}
 		at.End, at.EndCRC, at.EndTime = r.Last(), r.CRC, r.Time
 	}
