@@ -55,7 +55,6 @@ type files struct {
 	fs   vfs.FS
 	dir  string
 	size int64 // of a segment, in bytes
-	stop atomic.Bool
 
 	mu     sync.Mutex
 	segs   map[uint64]*segment

@@ -301,8 +301,6 @@ type head struct {
 	op      uint64 // the last change that has a number
 }
 
-const headSize = 16 + 8 + 8 + 4 + 8 + 8 + 1 + 8
-
 func (h *head) info(name string) journal.Info {
 	return journal.Info{
 		Name: name, UID: h.uid, Epoch: h.epoch, Dropped: h.dropped,

@@ -8,4 +8,6 @@ require (
 	golang.org/x/sys v0.50.0
 )
 
+require github.com/tidwall/btree v1.8.2 // indirect
+
 replace github.com/holdfastmq/holdfast => ../..

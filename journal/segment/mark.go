@@ -19,8 +19,6 @@ type position struct {
 	crc uint32 // of the batch's header
 }
 
-const positionSize = 8 + 8 + 8 + 4
-
 func appendPosition(b []byte, p position) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, p.n)

@@ -240,21 +240,29 @@ func (r *recovery) batch(f *found) error {
 			r.where = fmt.Sprintf("file %s is damaged at byte %d", f.seg.name, at)
 		}
 	}
+	// What the file is too short for is not there.
+	get := func(n int) ([]byte, error) {
+		b, err := w.get(r.fl, f.seg, at, n)
+		if errors.Is(err, journal.ErrCorrupt) {
+			return nil, nil
+		}
+		return b, err
+	}
 	for range f.entries {
-		b, err := w.get(r.fl, f.seg, at, entryHeaderSize)
-		if err != nil && !errors.Is(err, journal.ErrCorrupt) {
+		b, err := get(entryHeaderSize)
+		if err != nil {
 			return err
 		}
 		e, ok := parseEntry(b)
-		if err != nil || !ok || at+e.size() > end {
+		if !ok || at+e.size() > end {
 			broken()
 			return nil
 		}
-		pay, err := w.get(r.fl, f.seg, at, entryHeaderSize+int(e.payload))
-		if err != nil && !errors.Is(err, journal.ErrCorrupt) {
+		pay, err := get(entryHeaderSize + int(e.payload))
+		if err != nil {
 			return err
 		}
-		if err != nil || journal.Checksum(pay[entryHeaderSize:]) != e.payCRC {
+		if pay == nil || journal.Checksum(pay[entryHeaderSize:]) != e.payCRC {
 			r.damaged[f.seg.name] = true
 			if st := r.byNo[e.stream]; st == nil {
 				broken()

@@ -72,7 +72,7 @@ func (j *Journal) readSegHeader(s *segment) (segHeader, bool, error) {
 	if err != nil {
 		return segHeader{}, false, fmt.Errorf("segment %s: %w", s.name, err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	b := make([]byte, headerBlock)
 	n, err := f.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -71,7 +71,7 @@ func ReadFile(f FS, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close() //nolint:errcheck // only read
+	defer h.Close()
 	n, err := h.Size()
 	if err != nil {
 		return nil, err
