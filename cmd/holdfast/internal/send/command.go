@@ -49,13 +49,13 @@ once its message is stored; a dash stands for a message that is stored, but whos
 With --every or --count, BODY is sent again and again, until --count or an interruption; {n} in it is replaced by the number of the
 message, {sender} by --producer-id (or a random word).
 
-A full queue makes the command wait, which it says. If it ends before everything is stored, it says what is stored and where to
+A full queue makes the command wait, which it says; for a store without room it waits --timeout. If it ends before everything is stored, it says what is stored and where to
 resume. It exits with 3 if the outcome of a message is unknown.
 
 --producer-id makes it possible to run the same command with the same input again after whatever end: what is stored already is
 left out. The broker remembers an id for a day after its last message. Input that begins with another message counts as other
-input, and is sent from its beginning; input that begins with the same one counts as the same, so give other input, such as the
-next file with the same heading, an id of its own.`,
+input, and is sent from its beginning; input that begins with the same one counts as the same, and is refused if it has fewer messages
+than are stored of it. So give other input, such as the next file with the same heading, an id of its own.`,
 		Example: `  holdfast send orders '{"item":1}'
   holdfast send orders --lines <orders.jsonl
   find . -type f | holdfast send backup --files --producer-id backup-1

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/connect"
+	"github.com/holdfastmq/holdfast/queue"
 )
 
 const (
@@ -62,6 +64,7 @@ func (j *job) begin(ctx context.Context) error {
 	o := holdfast.SenderOptions{
 		ProducerID: j.f.producer, Strict: true, NoWait: j.f.noWait, Logger: j.a.Log,
 		OnWait: func(waits bool, reason string) {
+			j.b.StorageFull(waits && strings.Contains(reason, queue.WaitsStorageFull))
 			switch {
 			case waits:
 				j.a.Say("queue %s: waiting to send: %s", j.queue, reason)
@@ -81,7 +84,7 @@ func (j *job) begin(ctx context.Context) error {
 		return fmt.Errorf("read the first message: %w", err)
 	}
 	empty := err != nil
-	o.Incarnation = fingerprint(&first)
+	o.Incarnation = fingerprint(j.in.unit, &first)
 	if j.s, err = j.b.Queue(j.queue).NewSender(o); err != nil {
 		return err
 	}
@@ -99,6 +102,9 @@ func (j *job) begin(ctx context.Context) error {
 	}
 	rest, skip := j.in.next, j.base
 	j.in.next = func() (holdfast.Message, error) {
+		if empty && skip > 0 {
+			return first, j.shorter(0)
+		}
 		if empty {
 			return first, io.EOF
 		}
@@ -106,8 +112,10 @@ func (j *job) begin(ctx context.Context) error {
 			j.in.next = rest
 			return first, nil
 		}
-		for ; skip > 1; skip-- {
-			if m, err := rest(); err != nil {
+		for at := uint64(1); at < skip; at++ {
+			if m, err := rest(); errors.Is(err, io.EOF) {
+				return m, j.shorter(at)
+			} else if err != nil {
 				return m, err
 			}
 		}
@@ -117,9 +125,20 @@ func (j *job) begin(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint tells one input from another by its first message.
-func fingerprint(m *holdfast.Message) string {
-	b, err := json.Marshal(m)
+// shorter is the error of an input that has only n messages, fewer than are stored of what it seemed to be.
+func (j *job) shorter(n uint64) error {
+	return cli.Usagef("%w: it has %s, and %s are stored under the producer id %s: nothing was sent; give other input an id of its own",
+		errOtherInput, cli.Count(n, j.in.unit), cli.FormatCount(j.base), j.f.producer)
+}
+
+var errOtherInput = errors.New("this is not the input that was sent before")
+
+// fingerprint tells one input from another by its first message and by what its messages are made of.
+func fingerprint(unit string, m *holdfast.Message) string {
+	b, err := json.Marshal(struct {
+		Unit    string
+		Message *holdfast.Message
+	}{unit, m})
 	if err != nil {
 		panic(err) // it has nothing but strings, bytes and numbers
 	}
@@ -175,6 +194,8 @@ func (j *job) send(ctx context.Context) error {
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, errStopped):
 			return nil
+		case errors.Is(err, errOtherInput):
+			return err
 		case err != nil:
 			return fmt.Errorf("read %s %d: %w", j.in.unit, j.base+uint64(n)+1, err)
 		}
@@ -249,6 +270,9 @@ func (j *job) progress(began time.Time) string {
 
 // report says what is stored and where to resume, if that is not everything, and returns the error that the command ends with.
 func (j *job) report(ctx context.Context, inErr, outErr error, unknown uint64) error {
+	if errors.Is(inErr, errOtherInput) {
+		return inErr
+	}
 	added, stored, failed := j.t.counts()
 	interrupted := ctx.Err() != nil
 	if inErr == nil && outErr == nil && !interrupted && stored == added {

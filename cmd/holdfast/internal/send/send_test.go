@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
@@ -233,6 +234,14 @@ func TestFullInterruptedResumed(t *testing.T) {
 	if r.Out != "" {
 		t.Error(r.Out)
 	}
+	// What begins in the same way, and is shorter than what is stored, is not what was sent: nothing is left out in silence.
+	for _, short := range []string{lines[0], lines[0] + "\nanother"} {
+		clitest.RunIn(t, short, args...).WantErr(t, 2, "this is not the input that was sent before").WantErr(t, 2, "250 are stored under the producer id job-1")
+	}
+	// So are the same lines sent otherwise.
+	clitest.RunIn(t, lines[0], "send", "other", "--producer-id", "job-1", "--addr", addr).Want(t, 0)
+	clitest.RunIn(t, lines[0], "send", "other", "--lines", "--producer-id", "job-1", "--addr", addr).Want(t, 0)
+	received(t, addr, "other", 2)
 	clitest.RunIn(t, "another\n"+in, append(args, "--count", "1")...).Want(t, 0)
 	if got := received(t, addr, "q", 1); got[0] != "another" {
 		t.Error(got)
@@ -311,4 +320,19 @@ func TestEmbedded(t *testing.T) {
 	clitest.Run(t, "receive", "q", "--count", "1", "--journal", url).WantOut(t, "a\n")
 	clitest.Run(t, "receive", "q", "--count", "1", "--journal", url).WantOut(t, "b\n")
 	clitest.Run(t, "send", "q", "x", "--journal", "nosuch:thing").WantErr(t, 2, "is not the URL of a journal")
+}
+
+// A store without room: the command waits for it no longer than --timeout, tells that nothing is stored, and why (G10).
+func TestStorageFull(t *testing.T) {
+	dir := clitest.Dir(t)
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		t.Fatal(err)
+	}
+	// Twice of what is free is to be kept free: there is room for acknowledgements, and none for messages.
+	journal := fmt.Sprintf("pebble:%s/store?reserve=%dB", dir, 2*disk.Bavail*uint64(disk.Bsize))
+	clitest.Run(t, "send", "q", "x", "--journal", journal, "--timeout", "1500ms").
+		WantErr(t, 1, "queue q: waiting to send: ").WantErr(t, 1, "queue q: nothing is stored").WantErr(t, 1, "could not be used for 1.5s: storage full")
+	clitest.Run(t, "send", "q", "x", "--journal", journal, "--no-wait").WantErr(t, 1, "not stored").WantErr(t, 1, "storage full")
+	clitest.Run(t, "send", "q", "x", "--journal", "pebble:"+dir+"/store").Want(t, 0)
 }
