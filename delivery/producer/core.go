@@ -6,9 +6,7 @@
 // more than one. Nothing here reads a clock, blocks, or is safe for concurrent use; a shell of one goroutine
 // or one lock owns a Core.
 //
-// Two shells use it. A ProducerController transmits over links that lose and reorder, and lets Due say
-// what to repeat. A sender to a queue has an ordered connection, and calls Rewind when it reconnects or is
-// told of a gap.
+// ProducerController is its shell: it transmits over links that lose and reorder, and lets Due say what to repeat.
 package producer
 
 import (
@@ -53,7 +51,7 @@ type Core struct {
 
 	// floor ≤ cursor ≤ released ≤ next, and cursor ≤ reached ≤ released.
 	floor    uint64 // the lowest number not settled
-	cursor   uint64 // the lowest number to transmit next for the first time, or again after Rewind
+	cursor   uint64 // the lowest number to transmit next
 	reached  uint64 // the lowest number never transmitted
 	released uint64 // the lowest number held back
 	next     uint64 // the number of the next message
@@ -134,8 +132,8 @@ func (c *Core) Release(last uint64) {
 	c.released = max(c.released, min(last+1, c.next))
 }
 
-// Transmit returns the next range of at most limit messages to be transmitted for the first time (or again, in
-// order, after Rewind), and false if there is none. The caller transmits it at time now.
+// Transmit returns the next range of at most limit messages to be transmitted for the first time, and false if there is
+// none. The caller transmits it at time now.
 func (c *Core) Transmit(limit int, now int64) (Range, bool) {
 	first := c.settled.NextClear(c.cursor)
 	if first >= c.released || limit < 1 {
@@ -208,28 +206,6 @@ func (c *Core) Ack(dst []Range, first, last uint64) []Range {
 		first = end + 1
 	}
 	return dst
-}
-
-// Rewind makes Transmit start again at the lowest unsettled message that is at least from: after a reconnect
-// (from 0) or because the receiver answered a gap with where to resume. It returns how many messages that
-// were transmitted will be again.
-func (c *Core) Rewind(from uint64) int {
-	from = max(from, c.floor)
-	if from >= c.cursor {
-		return 0
-	}
-	again := 0
-	for first := c.settled.NextClear(from); first < c.cursor; {
-		end := c.cursor
-		if settled, ok := c.settled.NextSet(first); ok && settled < end {
-			end = settled
-		}
-		again += int(end - first)
-		first = c.settled.NextClear(end)
-	}
-	c.cursor = from
-	c.flights.cut(from, &c.settled)
-	return again
 }
 
 // Floor returns the lowest unsettled number: everything below it is settled. It is what an envelope carries.

@@ -145,30 +145,6 @@ func TestHoldUntilReleased(t *testing.T) {
 	wantRanges(t, "forged", c.Ack(nil, 42, 42))
 }
 
-// An ordered link that broke, or answered a gap: everything unsettled goes again, in order, without what is
-// settled, and late acknowledgements of the first transmission still count.
-func TestRewind(t *testing.T) {
-	c := New(millis(Options{}))
-	send(t, c, 10, 0)
-	c.Ack(nil, 1, 2)
-	c.Ack(nil, 5, 6)
-	if n := c.Rewind(4); n != 5 {
-		t.Fatalf("Rewind(4) = %d", n)
-	}
-	if n := c.Rewind(0); n != 1 {
-		t.Fatalf("Rewind(0) = %d more", n)
-	}
-	wantRanges(t, "late", c.Ack(nil, 8, 8), Range{8, 8})
-	var got []Range
-	for r, ok := c.Transmit(100, 50); ok; r, ok = c.Transmit(100, 50) {
-		got = append(got, r)
-	}
-	wantRanges(t, "again", got, Range{3, 4}, Range{7, 7}, Range{9, 10})
-	if at, _ := c.NextDue(); at != 550 {
-		t.Errorf("next due %d", at)
-	}
-}
-
 // naive is the specification of Core with one record for each message.
 type naive struct {
 	o        Options
@@ -305,20 +281,6 @@ func TestCoreAgainstModel(t *testing.T) {
 					if x.flying && !x.settled && !repeated[i] && x.due <= now {
 						t.Fatalf("at %d did not repeat %d: %+v", now, i+1, x)
 					}
-				}
-			},
-			"rewind": func(t *rapid.T) {
-				from := max(rapid.IntRange(0, len(m.msgs)+1).Draw(t, "from")-1, m.floor)
-				want := 0
-				for i := from; i < m.cursor; i++ {
-					m.msgs[i].flying = false
-					if !m.msgs[i].settled {
-						want++
-					}
-				}
-				m.cursor = min(m.cursor, from)
-				if got := c.Rewind(uint64(from) + 1); got != want {
-					t.Fatalf("Rewind(%d) = %d, want %d", from+1, got, want)
 				}
 			},
 			"": func(t *rapid.T) {

@@ -2,8 +2,6 @@ package producer
 
 import (
 	"sort"
-
-	"github.com/holdfastmq/holdfast/delivery/window"
 )
 
 // flight is a range of messages that were transmitted together and are repeated together.
@@ -125,34 +123,6 @@ func (fs *flights) settle(r Range) {
 func (fs *flights) trim(floor uint64) {
 	for fs.lo < fs.hi && fs.at(fs.lo).last < floor {
 		fs.lo++
-	}
-}
-
-// cut takes everything from from on off its way: it will be transmitted again by number.
-func (fs *flights) cut(from uint64, settled *window.Bits) {
-	for fs.lo < fs.hi {
-		id := fs.hi - 1
-		f := fs.at(id)
-		if f.last < from {
-			return
-		}
-		if f.first >= from {
-			if f.open > 0 {
-				fs.unlink(id)
-			}
-			fs.hi--
-			continue
-		}
-		f.last = from - 1
-		was := f.open
-		f.open = 0
-		for seq := settled.NextClear(f.first); seq <= f.last; seq = settled.NextClear(seq + 1) {
-			f.open++
-		}
-		if was > 0 && f.open == 0 {
-			fs.unlink(id)
-		}
-		return
 	}
 }
 

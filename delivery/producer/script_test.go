@@ -18,7 +18,6 @@ import (
 //	release N                              what is up to N is stored: transmit what may be
 //	ack A[-B]...                           acknowledgements, in their order
 //	now T                                  go on to time T, repeating what falls due on the way
-//	rewind N                               start again from N, and transmit
 //	state
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -87,9 +86,6 @@ func (s *script) command(t *testing.T, d *datadriven.TestData) {
 		}
 	case "now":
 		s.advance(int64(number(0)))
-	case "rewind":
-		s.printf("%d again\n", s.core.Rewind(number(0)))
-		s.transmit()
 	case "state":
 		s.state()
 	default:
