@@ -95,7 +95,12 @@ func (cn *conn) reason() error {
 func (cn *conn) usable() bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	return cn.ended == nil && cn.goaway == nil && cn.last < maxStream && cn.t.Err() == nil
+	return cn.takesStreams() && cn.t.Err() == nil
+}
+
+// takesStreams tells the same but for a connection that is ending this moment. It is called with the lock.
+func (cn *conn) takesStreams() bool {
+	return cn.ended == nil && cn.goaway == nil && cn.last < maxStream
 }
 
 // handle takes a frame of the broker.
@@ -206,7 +211,7 @@ func (cn *conn) close(id uint32, clean bool) {
 // returns is closed. left tells that the connection takes no streams any more, and nothing was asked.
 func (c *Client) openOn(ctx context.Context, cn *conn, make func(cn *conn, id uint32) (stream, *answer), ask func(b []byte, id uint32) []byte) (a *answer, left bool, err error) {
 	cn.mu.Lock()
-	if cn.ended != nil || cn.goaway != nil || cn.last == maxStream {
+	if !cn.takesStreams() {
 		cn.mu.Unlock()
 		c.left(cn)
 		return nil, true, nil

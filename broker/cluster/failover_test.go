@@ -92,7 +92,7 @@ func TestOwnerDies(t *testing.T) {
 			if err != nil || info.Stats.Depth != 2 || info.Owner == "b" {
 				t.Errorf("%s: %+v %v", name, info, err)
 			}
-			if got := s.acquired["queue/"+name]; len(got) > 2 {
+			if got := s.history(name); len(got) > 2 {
 				t.Errorf("%s was acquired by %v", name, got)
 			}
 		}
@@ -111,9 +111,9 @@ func TestJoinAndLeave(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		worst := make(chan time.Duration, len(names))
 		for _, name := range names {
+			q := s.nodes["a"].Queue(name)
 			go func() {
 				var longest time.Duration
-				q := s.nodes["a"].Queue(name)
 				for ctx.Err() == nil {
 					began := time.Now()
 					if _, err := q.Send(t.Context(), holdfast.Message{Body: []byte("x")}); err != nil {
@@ -131,12 +131,12 @@ func TestJoinAndLeave(t *testing.T) {
 		if err := s.nodes["b"].Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		s.nodes["b"].dead = true
+		s.nodes["b"].gone()
 		s.settled(5*time.Second, names...)
 		if err := s.nodes["c"].Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		s.nodes["c"].dead = true
+		s.nodes["c"].gone()
 		time.Sleep(5 * time.Second)
 		stop()
 		for range names {
@@ -146,7 +146,7 @@ func TestJoinAndLeave(t *testing.T) {
 		}
 		s.settled(time.Second, names...)
 		for _, name := range names {
-			if got := s.acquired["queue/"+name]; len(got) > 4 { // at first, and by the join and both leaves at most
+			if got := s.history(name); len(got) > 4 { // at first, and by the join and both leaves at most
 				t.Errorf("%s was acquired by %v", name, got)
 			}
 		}
@@ -186,7 +186,7 @@ func TestPartitionFromTheStore(t *testing.T) {
 		b.j.reopen()
 		for _, name := range mine {
 			s.until(10*time.Second, "b has its queues again", func() bool { return s.owners(name)["b"] })
-			if got := s.acquired["queue/"+name]; len(got) != 3 {
+			if got := s.history(name); len(got) != 3 {
 				t.Errorf("%s was acquired by %v", name, got)
 			}
 		}
@@ -233,7 +233,7 @@ func TestStoreAway(t *testing.T) {
 			if err != nil || info.Stats.Depth != 2 {
 				t.Errorf("%s: %+v %v", name, info.Stats, err)
 			}
-			if got := s.acquired["queue/"+name]; len(got) > 2 {
+			if got := s.history(name); len(got) > 2 {
 				t.Errorf("%s was acquired by %v", name, got)
 			}
 		}
@@ -268,12 +268,12 @@ func TestPassedOver(t *testing.T) {
 		if d := time.Since(began); d > 5*time.Second {
 			t.Errorf("passed over after %v", d)
 		}
-		before := len(s.acquired["queue/"+broken])
+		before := len(s.history(broken))
 		time.Sleep(2 * time.Minute)
 		if at := s.owners(broken); len(at) != 1 || at["b"] {
 			t.Errorf("%s is at %v", broken, at)
 		}
-		if got := s.acquired["queue/"+broken]; len(got) != before {
+		if got := s.history(broken); len(got) != before {
 			t.Errorf("%s was acquired by %v", broken, got)
 		}
 		if !s.owners(fine)["b"] {
@@ -302,7 +302,7 @@ func TestViewHeldBack(t *testing.T) {
 		a.j.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		for _, name := range names {
-			if got := s.acquired["queue/"+name]; len(got) > 14 {
+			if got := s.history(name); len(got) > 14 {
 				t.Errorf("in two minutes %s was acquired %d times: %v", name, len(got), got)
 			}
 		}

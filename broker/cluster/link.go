@@ -50,7 +50,7 @@ func (d door) OpenReceiver(ctx context.Context, queue string, c holdfast.Receive
 	return l, o, err
 }
 
-func (d door) Admin() holdfast.Admin { return admin{d.n} }
+func (d door) Admin() holdfast.Admin { return admin(d) }
 
 func (n *Node) countMoved(err error) {
 	var moved *holdfast.MovedError

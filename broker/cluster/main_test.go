@@ -30,7 +30,15 @@ type sim struct {
 	nodes map[string]*member
 
 	mu       sync.Mutex
-	acquired map[string][]string // by queue: who acquired it, in order
+	acquired map[string][]string       // by stream: who acquired it, in order
+	reach    map[string]*broker.Broker // those that live, by address
+}
+
+// history returns who has acquired a queue, in order.
+func (s *sim) history(queue string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.acquired[broker.StreamName(queue)])
 }
 
 // member is a node with its own way to the store.
@@ -157,7 +165,7 @@ func newSim(t *testing.T, names ...string) *sim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sim{t: t, store: store, nodes: map[string]*member{}, acquired: map[string][]string{}}
+	s := &sim{t: t, store: store, nodes: map[string]*member{}, acquired: map[string][]string{}, reach: map[string]*broker.Broker{}}
 	for _, name := range names {
 		s.join(name)
 	}
@@ -198,16 +206,21 @@ func (s *sim) join(name string) *member {
 	}
 	m.Node = n
 	s.nodes[name] = m
+	s.mu.Lock()
+	s.reach[name] = n.b
+	s.mu.Unlock()
 	return m
 }
 
 // dial is how nodes reach each other.
 func (s *sim) dial(_ context.Context, p Peer) (PeerLink, error) {
-	m := s.nodes[p.Address]
-	if m == nil || m.dead || p.Secret != p.Address+"'s" {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.reach[p.Address]
+	if b == nil || p.Secret != p.Address+"'s" {
 		return nil, fmt.Errorf("no broker at %s, or not with secret %q", p.Address, p.Secret)
 	}
-	return peerLink{m.b}, nil
+	return peerLink{b}, nil
 }
 
 // peerLink is a node as other nodes reach it.
@@ -215,12 +228,20 @@ type peerLink struct{ *broker.Broker }
 
 func (l peerLink) Close() {}
 
+// gone notes that a node does not live any more.
+func (m *member) gone() {
+	m.dead = true
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	delete(m.s.reach, m.name)
+}
+
 // kill ends a node as the death of its process would: it says nothing to the others, and its streams break.
 func (m *member) kill() {
 	if m.dead {
 		return
 	}
-	m.dead = true
+	m.gone()
 	for _, h := range m.b.Held() {
 		m.b.Yield(h.Name, fmt.Errorf("%w: killed", holdfast.ErrUnavailable))
 	}

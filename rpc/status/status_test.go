@@ -38,7 +38,7 @@ func TestErrorsTravel(t *testing.T) {
 		t.Errorf("gap error became %v", got)
 	}
 	var moved *MovedError
-	if got := travel(t, &MovedError{"10.0.0.2:9650"}); !errors.As(got, &moved) || moved.Address != "10.0.0.2:9650" || !errors.Is(got, holdfast.ErrFenced) {
+	if got := travel(t, &MovedError{Address: "10.0.0.2:9650"}); !errors.As(got, &moved) || moved.Address != "10.0.0.2:9650" || !errors.Is(got, holdfast.ErrFenced) {
 		t.Errorf("moved error became %v", got)
 	}
 }
