@@ -57,7 +57,7 @@ func Help() string {
 var ErrURL = errors.New("not the URL of a journal")
 
 // ownProcess are the schemes of journals that one process has to itself.
-var ownProcess = map[string]bool{"memory": true, "pebble": true}
+var ownProcess = map[string]bool{"memory": true, "pebble": true, "segment": true}
 
 // Shared tells whether several brokers may use the journal of a URL at the same time.
 func Shared(text string) bool {
