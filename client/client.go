@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -221,7 +222,7 @@ func (c *Client) failed(d *dialing, errs []error) {
 		d.err = errors.Join(errs...)
 	default:
 		// Where one broker refuses and another does not answer, the answer is not known yet.
-		d.err = fmt.Errorf("connect to a broker: %w: %s", holdfast.ErrUnavailable, errors.Join(errs...).Error())
+		d.err = unreachable{fmt.Errorf("no broker can be used: %s", strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; "))}
 	}
 	close(d.done)
 }

@@ -39,7 +39,7 @@ func (c *Client) dialOne(ctx context.Context, a address) (*conn, error) {
 	cn, err := c.handshake(ctx, a)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", holdfast.ErrUnavailable, context.Cause(ctx))
+			err = unreachable{context.Cause(ctx)}
 		}
 		return nil, fmt.Errorf("connect to %s: %w", a.text, err)
 	}
@@ -49,7 +49,7 @@ func (c *Client) dialOne(ctx context.Context, a address) (*conn, error) {
 func (c *Client) handshake(ctx context.Context, a address) (*conn, error) {
 	nc, err := c.dialSocket(ctx, a)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", holdfast.ErrUnavailable, err)
+		return nil, unreachable{err}
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	buffered, err := c.upgrade(nc, a)
@@ -125,7 +125,7 @@ func (c *Client) upgrade(nc net.Conn, a address) (buffered []byte, err error) {
 	}
 	b.WriteString("\r\n")
 	if _, err := io.WriteString(nc, b.String()); err != nil {
-		return nil, fmt.Errorf("%w: %w", holdfast.ErrUnavailable, err)
+		return nil, unreachable{err}
 	}
 	r := bufio.NewReader(nc)
 	resp, err := http.ReadResponse(r, nil)
@@ -135,7 +135,7 @@ func (c *Client) upgrade(nc net.Conn, a address) (buffered []byte, err error) {
 		// An alert of TLS 1.3 comes behind the handshake: the broker wants another certificate, or one at all.
 		return nil, fmt.Errorf("%w: %w", holdfast.ErrDenied, err)
 	case err != nil:
-		return nil, fmt.Errorf("%w: no HTTP answer: %w", holdfast.ErrUnavailable, err)
+		return nil, unreachable{fmt.Errorf("no HTTP answer: %w", err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
@@ -165,6 +165,12 @@ func refusal(resp *http.Response) error {
 	}
 	return &refusedError{text, kind}
 }
+
+// unreachable is why no connection was made. It matches holdfast.ErrUnavailable, without its words, which are about queues.
+type unreachable struct{ error }
+
+func (e unreachable) Is(target error) bool { return target == holdfast.ErrUnavailable }
+func (e unreachable) Unwrap() error        { return e.error }
 
 // refusedError is a broker's refusal of a connection, in its words.
 type refusedError struct {

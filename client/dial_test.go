@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -229,5 +230,22 @@ func TestRequest(t *testing.T) {
 	_, _ = dial(t, Options{Addrs: []string{b.addr}, Token: "secret", Name: "tester"})
 	if got := <-asked; got != "GET /holdfast "+b.addr+" Upgrade holdfast/1 Bearer secret tester" {
 		t.Error(got)
+	}
+}
+
+// The error of connecting speaks of brokers and addresses, and of why; and it says that it can be tried again.
+func TestDialErrors(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		addrs []string
+		want  string
+	}{
+		{[]string{"unix:" + none}, "connect to unix:" + none + ": dial unix " + none},
+		{[]string{"unix:" + none, "unix:" + none + "2"}, "no broker can be used: connect to unix:" + none + ": dial unix " + none},
+	} {
+		_, err := Dial(t.Context(), Options{Addrs: c.addrs})
+		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.HasPrefix(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "queue") {
+			t.Errorf("%v", err)
+		}
 	}
 }
