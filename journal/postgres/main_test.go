@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
@@ -60,7 +61,8 @@ func newSchema(t testing.TB, s *testserver.Server) string {
 	rand.Read(b) // never fails
 	schema := "test_" + hex.EncodeToString(b)
 	t.Cleanup(func() {
-		ctx := context.Background()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
 		conn, err := pgx.Connect(ctx, s.URL())
 		if err != nil {
 			t.Errorf("remove schema %s: %v", schema, err)
