@@ -23,11 +23,16 @@ type unit struct {
 	began    time.Time
 	failed   error
 
+	*scratch // until it is written
+
+	barrier chan struct{} // not a batch: closed when everything before was dealt with
+}
+
+// scratch is what a batch is formed in.
+type scratch struct {
 	buf    []byte // what is gathered; the batch's header first
 	pieces []piece
 	iov    [][]byte
-
-	barrier chan struct{} // not a batch: closed when everything before was dealt with
 }
 
 // piece is a part of a batch: from…to of buf, or what the caller gave.
@@ -80,17 +85,15 @@ func (u *unit) touch(st *stream) *touch {
 	return &u.touched[len(u.touched)-1]
 }
 
-// begin makes a unit ready to take entries. Its buffers are used again.
-func (u *unit) begin(n uint64) {
-	buf, pieces, iov, touched := u.buf, u.pieces, u.iov, u.touched
-	clear(pieces[:cap(pieces)])
-	clear(iov[:cap(iov)])
+// begin makes a unit ready to take entries, formed in x. Its own buffers are used again.
+func (u *unit) begin(n uint64, x *scratch) {
+	touched := u.touched
 	clear(touched[:cap(touched)])
-	if cap(buf) < batchHeaderSize || cap(buf) > keepBuf {
-		buf = make([]byte, batchHeaderSize, 64<<10)
+	if cap(x.buf) < batchHeaderSize || cap(x.buf) > keepBuf {
+		x.buf = make([]byte, batchHeaderSize, 64<<10)
 	}
-	*u = unit{n: n, buf: buf[:batchHeaderSize], pieces: pieces[:0], iov: iov[:0], touched: touched[:0], size: batchHeaderSize, began: time.Now()}
-	u.pieces = append(u.pieces, piece{from: 0, to: batchHeaderSize})
+	x.buf, x.pieces, x.iov = x.buf[:batchHeaderSize], append(x.pieces[:0], piece{to: batchHeaderSize}), x.iov[:0]
+	*u = unit{n: n, scratch: x, touched: touched[:0], size: batchHeaderSize, began: time.Now()}
 }
 
 // entry puts an entry into the batch and returns where it begins. payload appends the payload.
@@ -166,7 +169,7 @@ func (j *Journal) commit(ops []*op, due map[*stream]struct{}) {
 		return
 	}
 	u := j.units.get()
-	u.begin(j.last + 1)
+	u.begin(j.last+1, &j.scratch)
 	for st := range due {
 		st.mu.Lock()
 		st.stageDiscardsLocked(u)
@@ -207,6 +210,7 @@ func (j *Journal) commit(ops []*op, due map[*stream]struct{}) {
 	u.failed = j.write(u)
 	clear(u.pieces) // what the callers gave is theirs again, or will be soon
 	clear(u.iov)
+	u.scratch = nil
 	if u.failed == nil {
 		j.stats.records.Add(uint64(u.records))
 		for i := range u.touched {

@@ -10,7 +10,7 @@ import (
 // §12: no decoder panics or reads beyond what it is given, and what it takes is what its encoder writes.
 func FuzzDecoders(f *testing.F) {
 	u := &unit{}
-	u.begin(7)
+	u.begin(7, &scratch{})
 	st := newStream("q", 3)
 	st.acked = head{epoch: 2, end: 9, low: 1, op: 5}
 	st.index.add(&segment{number: 4}, &slot{first: 1, count: 9, off: 4096, meta: 100, body: 50, alive: true}, 1, ledger{})
@@ -71,7 +71,7 @@ func FuzzDecoders(f *testing.F) {
 // A batch's entries are where the index will look for them, and what the caller gave in large pieces is written from where it is.
 func TestBatchLayout(t *testing.T) {
 	u := &unit{}
-	u.begin(1)
+	u.begin(1, &scratch{})
 	large, small := random(gatherBytes), []byte("small")
 	rec := &journal.Record{Header: journal.Header{First: 1, Count: 1, Kind: journal.KindEvents}, Meta: []byte("meta"), Body: [][]byte{small, large, small}}
 	if err := rec.Seal(0); err != nil {

@@ -55,6 +55,7 @@ type Journal struct {
 	firstBatch uint64
 	prevCRC    uint32
 	unsynced   int64
+	scratch    scratch
 
 	brokenMu sync.Mutex
 	broken   chan struct{} // closed when a write has failed; another one after reopening
