@@ -353,3 +353,50 @@ func TestDifferencesAreFound(t *testing.T) {
 		})
 	}
 }
+
+// The source gets a new owner, and discards, while it is copied: the copy follows it, under the new epoch too.
+func TestOwnerChangesMeanwhile(t *testing.T) {
+	for name, dst := range map[string]journal.Journal{"memory": memory.New(), "pebble": openPebble(t)} {
+		t.Run(name, func(t *testing.T) {
+			src := memory.New()
+			var end journal.Header
+			write := func(n int, discard bool) {
+				s, err := src.Acquire(t.Context(), "plain")
+				mustBe(t, err)
+				at := s.Acquired()
+				end = journal.Header{UID: at.UID, Epoch: at.Epoch, First: at.End, Count: 1, CRC: at.EndCRC, Time: at.EndTime}
+				for range n {
+					r := &journal.Record{
+						Header: journal.Header{UID: at.UID, Epoch: at.Epoch, First: end.Last() + 1, Count: 3, Kind: journal.KindEvents, Time: end.Time + 1},
+						Meta:   []byte("meta"), Body: [][]byte{[]byte("body")},
+					}
+					mustBe(t, r.Seal(end.CRC))
+					mustBe(t, s.Append(t.Context(), end.Last(), r))
+					end = r.Header
+				}
+				if discard {
+					low := end.First - 10
+					mustBe(t, s.DiscardBodies(t.Context(), []journal.Range{{From: 1, To: low - 1}}))
+					mustBe(t, s.DiscardMeta(t.Context(), low))
+				}
+				mustBe(t, s.WritePart(t.Context(), fmt.Sprintf("part %d", end.First), []byte("data")))
+			}
+			write(700, false) // more than one batch
+			takeovers := 0
+			o := copier.Options{Logger: quiet, Progress: func(p copier.Progress) {
+				if p.Seq > uint64(300*(takeovers+1)) && takeovers < 3 && !p.Verifying {
+					takeovers++
+					write(100, takeovers > 1)
+				}
+			}}
+			results, err := copier.Copy(t.Context(), src, dst, o)
+			if err != nil || takeovers != 3 {
+				t.Fatalf("%d takeovers, %v", takeovers, err)
+			}
+			if r := results[0]; r.End != end.Last() || r.SourceEnd != r.End {
+				t.Errorf("complete up to seq %d of %d, %d were written", r.End, r.SourceEnd, end.Last())
+			}
+			wantIdentical(t, src, dst)
+		})
+	}
+}
