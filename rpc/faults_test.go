@@ -2,12 +2,14 @@ package rpc_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,3 +353,51 @@ func TestMaxConns(t *testing.T) {
 	})
 	http.DefaultClient.CloseIdleConnections()
 }
+
+// A client that stops in the middle of a TLS handshake, or does it as slowly as it goes, is disconnected after the handshake timeout, and gives back its
+// place among the connections.
+func TestSlowTLSHandshakes(t *testing.T) {
+	var first bytes.Buffer // what a client says first
+	hello := tls.Client(recorder{&first}, &tls.Config{ServerName: "localhost"})
+	if err := hello.HandshakeContext(t.Context()); err == nil || first.Len() < 100 {
+		t.Fatalf("a first flight of %d bytes, %v", first.Len(), err)
+	}
+	for name, text := range map[string]string{"nothing": "", "half a client hello": first.String()[:50], "no finish": first.String(), "no TLS": "GET /holdfast HTTP/1.1\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ca := newAuthority(t)
+				e := start(t, rpc.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.sign("server")}}, MaxConns: 1}, newPipeListener())
+				nc, err := e.dial(t.Context(), "", "")
+				check(t, err)
+				defer nc.Close()
+				begun := time.Now()
+				var writing sync.WaitGroup
+				defer writing.Wait()
+				writing.Go(func() {
+					for _, b := range []byte(text) {
+						if _, err := nc.Write([]byte{b}); err != nil {
+							return
+						}
+						time.Sleep(20 * time.Millisecond) // virtual
+					}
+				})
+				_, _ = io.Copy(io.Discard, nc)
+				if took := time.Since(begun); took > rpc.DefaultHandshakeTimeout+2*time.Second {
+					t.Errorf("ended after %v", took)
+				}
+				e.client(client.Options{TLS: &tls.Config{RootCAs: ca.pool, ServerName: "localhost"}})
+			})
+		})
+	}
+}
+
+// recorder is a connection on which nobody answers.
+type recorder struct{ io.Writer }
+
+func (recorder) Read([]byte) (int, error)         { return 0, io.EOF }
+func (recorder) Close() error                     { return nil }
+func (recorder) LocalAddr() net.Addr              { return nil }
+func (recorder) RemoteAddr() net.Addr             { return nil }
+func (recorder) SetDeadline(time.Time) error      { return nil }
+func (recorder) SetReadDeadline(time.Time) error  { return nil }
+func (recorder) SetWriteDeadline(time.Time) error { return nil }
