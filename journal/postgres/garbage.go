@@ -30,6 +30,10 @@ const (
 	collectIdle = time.Minute
 	// lockPatience bounds how long a table is waited for that somebody reads. Whoever comes to it meanwhile waits too.
 	lockPatience = 50 * time.Millisecond
+	// smallGain is the part of a range that one table has to give back to be worth a copy.
+	smallGain = 16
+	// collectTimeout bounds the copying of one group of tables.
+	collectTimeout = 5 * time.Minute
 	// maxMeasured bounds the tables that are measured in one pass.
 	maxMeasured = 32
 )
@@ -108,6 +112,10 @@ func (j *Journal) collect(ctx context.Context) (again bool, err error) {
 	j.garbage.marks = seen
 	for kind, list := range thin {
 		for _, group := range groups(list, j.opts.RangeBytes) {
+			if c := group[0]; len(group) == 1 && c.live > 0 && c.size-c.live < j.opts.RangeBytes/smallGain {
+				seen[c.no] = c.mark // a table has some pages however little is in it
+				continue
+			}
 			done, err := j.compact(ctx, kind, group)
 			if err != nil {
 				return true, err
@@ -184,7 +192,7 @@ func liveSQL(kind int, no int64) string {
 const rowBytes = 120
 
 func (j *Journal) measure(ctx context.Context, c *candidate) error {
-	return j.call(ctx, func(ctx context.Context) error {
+	return j.callFor(ctx, collectTimeout, func(ctx context.Context) error {
 		name := tableName(c.kind, c.no)
 		// Not exact: the file has pages that are not full.
 		return j.pool.QueryRow(ctx, fmt.Sprintf(`SELECT COALESCE(sum(octet_length(r.data) + %d) FILTER (WHERE %s), 0)::bigint, pg_total_relation_size('%s'::regclass) FROM %s r`,
@@ -198,7 +206,7 @@ var errBusy = errors.New("busy")
 // compact puts the living rows of tables into a new one, if there are any, and drops the tables. It tells whether it
 // could: somebody who reads one of them, for longer than a moment, holds it up.
 func (j *Journal) compact(ctx context.Context, kind int, group []candidate) (done bool, err error) {
-	err = j.call(ctx, func(ctx context.Context) error {
+	err = j.callFor(ctx, collectTimeout, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, j.pool, func(tx pgx.Tx) error { return j.compactIn(ctx, tx, kind, group) })
 	})
 	if errors.Is(err, errBusy) || code(err) == codeLockTimeout || code(err) == codeDeadlock || isGone(err) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,13 +59,18 @@ func (j *Journal) Close() error {
 // call runs f, which makes requests to the server, with a context that also ends with the
 // journal, and by Options.Timeout.
 func (j *Journal) call(ctx context.Context, f func(ctx context.Context) error) error {
+	return j.callFor(ctx, j.opts.Timeout, f)
+}
+
+// callFor is call with another bound.
+func (j *Journal) callFor(ctx context.Context, timeout time.Duration, f func(ctx context.Context) error) error {
 	if j.life.Err() != nil {
 		return journal.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	own, cancel := context.WithTimeout(ctx, j.opts.Timeout)
+	own, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(j.life, cancel)()
 	err := f(own)
@@ -76,7 +82,7 @@ func (j *Journal) call(ctx context.Context, f func(ctx context.Context) error) e
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("the server has not answered for %v: %w", j.opts.Timeout, err)
+		err = fmt.Errorf("the server has not answered for %v: %w", timeout, err)
 	case isLost(err):
 		// The others are most likely no better.
 		j.pool.Reset()
