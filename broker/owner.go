@@ -15,6 +15,10 @@ import (
 	"github.com/holdfastmq/holdfast/queue"
 )
 
+// pendingBytes is what is decided and not stored, unless Options.Persistent says otherwise: the record under way and one or two that form meanwhile. More
+// would make no larger records, and a receiver's acknowledgements would wait for all of it to be stored.
+const pendingBytes = 2 << 20
+
 // actor is the persistent actor under a queue, and turn its context in a call.
 type (
 	actor = persistent.Actor[command, *queue.Event]
@@ -76,6 +80,9 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 	}
 	o.pump.o, o.space.o, o.mover.o = o, o, o
 	po := b.o.Persistent
+	if po.MaxPendingBytes == 0 {
+		po.MaxPendingBytes = pendingBytes
+	}
 	po.Logger = o.log
 	po.OnProgress = h.setProgress
 	po.OnAppend = o.appended
@@ -107,13 +114,21 @@ func (o *owner) stop(ctx context.Context) error {
 
 // push hands over a command without waiting; what is pushed is bounded by the credit of its stream. Only what the
 // recovery itself has started waits, for its end.
-func (o *owner) push(c command) {
+func (o *owner) push(c command) { o.give(c, (*actor).Push) }
+
+// pushFirst is push for what receivers say, which goes before what senders have waiting: else a receiver would wait for all of that
+// twice for each hand-over, for its lease and for its acknowledgement, and fall behind the faster the senders are.
+func (o *owner) pushFirst(c command) {
+	o.give(c, (*actor).PushFirst)
+}
+
+func (o *owner) give(c command, push func(*actor, command) error) {
 	<-o.opened
 	if o.actor == nil {
 		c.fail(o, fmt.Errorf("queue %q: %w", o.name, holdfast.ErrUnavailable))
 		return
 	}
-	if err := o.actor.Push(c); err != nil {
+	if err := push(o.actor, c); err != nil {
 		c.fail(o, o.unavailable(err))
 	}
 }

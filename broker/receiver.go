@@ -106,7 +106,7 @@ func (o *owner) openReceiver(a *turn, r *receiver, c holdfast.ReceiverConfig) (h
 // Credit implements holdfast.ReceiverLink.
 func (r *receiver) Credit(messages, bytes uint64) {
 	if !r.closed.Load() {
-		r.o.push(&cmdCredit{r, messages, bytes})
+		r.o.pushFirst(&cmdCredit{r, messages, bytes})
 	}
 }
 
@@ -151,7 +151,7 @@ func (r *receiver) settle(op settleOp, spans []queue.LeaseSpan, d time.Duration,
 		}
 		return
 	}
-	r.o.push(&cmdSettle{op: op, r: r, spans: spans, d: d, reply: fn})
+	r.o.pushFirst(&cmdSettle{op: op, r: r, spans: spans, d: d, reply: fn})
 }
 
 // validSpans refuses runs that cannot have been leased.

@@ -17,6 +17,8 @@ type Actor[C, E any] struct {
 	box    *mailbox[C]
 	taken  []item[C] // out of the mailbox
 	begun  int       // of taken
+	first  []item[C] // out of the mailbox, before those
+	ahead  int       // begun of first
 	timer  *time.Timer
 	armed  time.Duration // when timer fires, since the clock's start; 0: it does not
 	kill   context.CancelCauseFunc
@@ -122,13 +124,18 @@ func (a *Actor[C, E]) finish(opened bool, err error) {
 // undelivered tells of every command that was not begun.
 func (a *Actor[C, E]) undelivered(err error) {
 	err = notStored(err)
-	for {
-		for _, it := range a.taken[a.begun:] {
+	drop := func(all []item[C]) {
+		for _, it := range all {
 			a.c.guard("Undelivered", func() { a.beh.Undelivered(it.cmd, err) })
 			if it.drop != nil {
 				it.drop(err)
 			}
 		}
+	}
+	drop(a.first[a.ahead:])
+	drop(a.box.takeFirst(nil))
+	for {
+		drop(a.taken[a.begun:])
 		if a.taken, a.begun = a.box.take(a.taken), 0; len(a.taken) == 0 {
 			return
 		}
@@ -152,6 +159,12 @@ func (a *Actor[C, E]) TryTell(cmd C) error {
 // that bound their commands by other means, such as credit.
 func (a *Actor[C, E]) Push(cmd C) error {
 	return a.refused(a.box.push(item[C]{cmd: cmd}))
+}
+
+// PushFirst is Push for a command that is begun before all that wait and were not given by PushFirst. It is for those that must not
+// wait behind a long queue of work, and of which there are few: among themselves they keep their order.
+func (a *Actor[C, E]) PushFirst(cmd C) error {
+	return a.refused(a.box.pushFirst(item[C]{cmd: cmd}))
 }
 
 func (a *Actor[C, E]) refused(err error) error {

@@ -76,26 +76,48 @@ func (a *Actor[C, E]) work(ctx context.Context) bool {
 		}
 		a.taken, a.begun = a.box.take(a.taken), 0
 	}
-	before := a.begun
-	for a.begun < len(a.taken) && !c.blocked() && !c.ripe() && len(c.app.done) == 0 && ctx.Err() == nil {
-		it := &a.taken[a.begun]
-		a.begun++
+	worked := false
+	for !c.blocked() && !c.ripe() && len(c.app.done) == 0 && ctx.Err() == nil {
+		it := a.nextCommand()
+		if it == nil {
+			break
+		}
 		c.begin()
 		a.beh.Command(c, it.cmd)
+		worked = true
 	}
-	return a.begun > before
+	return worked
 }
+
+// nextCommand returns the command to begin with next, of those that were taken; nil if there is none.
+func (a *Actor[C, E]) nextCommand() *item[C] {
+	if a.ahead == len(a.first) && a.box.hurry.Load() {
+		a.first, a.ahead = a.box.takeFirst(a.first), 0
+	}
+	switch {
+	case a.ahead < len(a.first):
+		a.ahead++
+		return &a.first[a.ahead-1]
+	case a.begun < len(a.taken):
+		a.begun++
+		return &a.taken[a.begun-1]
+	}
+	return nil
+}
+
+// allBegun tells that no command that was taken out of the mailbox waits.
+func (a *Actor[C, E]) allBegun() bool { return a.begun == len(a.taken) && a.ahead == len(a.first) }
 
 // idle tells that nothing is left to do but commands that are still in the mailbox.
 func (a *Actor[C, E]) idle() bool {
 	c := a.c
-	return a.begun == len(a.taken) && len(c.pending) == 0 && !c.app.busy && c.after.len() == 0 && !c.snap.saving && c.snap.chunks == nil
+	return a.allBegun() && len(c.pending) == 0 && !c.app.busy && c.after.len() == 0 && !c.snap.saving && c.snap.chunks == nil
 }
 
 // wait sleeps until something comes.
 func (a *Actor[C, E]) wait(ctx context.Context) error {
 	c := a.c
-	if a.begun == len(a.taken) && !c.blocked() && !a.box.sleep() {
+	if a.allBegun() && !c.blocked() && !a.box.sleep() {
 		return nil
 	}
 	defer a.box.awake()

@@ -3,6 +3,7 @@ package persistent
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // item is a command in the mailbox.
@@ -17,15 +18,17 @@ type caller[C any] struct {
 	got chan error // of capacity 1: nil once the command is in
 }
 
-// mailbox has two lanes into one slice, so that the order of arrival is kept: put by callers that wait for room,
+// mailbox has two ways into one slice, so that the order of arrival is kept: put by callers that wait for room,
 // and push by those that bound their commands by other means. The actor takes all of it at once, and one
-// wake-up does for all commands that come while it is awake.
+// wake-up does for all commands that come while it is awake. What pushFirst adds goes before all of it.
 type mailbox[C any] struct {
-	wake chan struct{} // of capacity 1
+	wake  chan struct{} // of capacity 1
+	hurry atomic.Bool   // there is something in first
 
 	mu      sync.Mutex
 	limit   int
 	in      []item[C]
+	first   []item[C]
 	put     int          // of in, those that count against limit
 	callers []*caller[C] // waiting, in order; only while put == limit
 	asleep  bool         // the actor waits for wake
@@ -61,6 +64,33 @@ func (m *mailbox[C]) push(it item[C]) error {
 	}
 	m.add(it)
 	return nil
+}
+
+// pushFirst adds a command that goes before those of the other callers, whatever the limit.
+func (m *mailbox[C]) pushFirst(it item[C]) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed != nil {
+		return m.closed
+	}
+	m.first = append(m.first, it)
+	m.hurry.Store(true)
+	m.rouse()
+	return nil
+}
+
+// takeFirst returns what pushFirst added. used, what it returned the last time, is reused.
+func (m *mailbox[C]) takeFirst(used []item[C]) []item[C] {
+	if cap(used) > keep && len(used) < cap(used)/4 {
+		used = nil
+	}
+	clear(used)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.first
+	m.first = used[:0]
+	m.hurry.Store(false)
+	return out
 }
 
 // tryTell adds a command if there is room and nobody waits for it.
@@ -144,7 +174,7 @@ func (m *mailbox[C]) take(used []item[C]) []item[C] {
 func (m *mailbox[C]) sleep() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.in) > 0 {
+	if len(m.in) > 0 || len(m.first) > 0 {
 		return false
 	}
 	m.asleep = true
@@ -180,5 +210,5 @@ func (m *mailbox[C]) close(err error) {
 func (m *mailbox[C]) drained() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.closed != nil && len(m.in) == 0
+	return m.closed != nil && len(m.in) == 0 && len(m.first) == 0
 }

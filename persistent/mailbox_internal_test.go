@@ -77,3 +77,43 @@ func TestTakeLetsInUpToTheLimit(t *testing.T) {
 		t.Errorf("taken %v, want %v", counts, want)
 	}
 }
+
+// Commands of pushFirst go before the others, among themselves in their order, and nothing is lost at the end.
+func TestPushFirst(t *testing.T) {
+	m := newMailbox[int](1)
+	for i := range 3 {
+		if err := errors.Join(m.push(item[int]{cmd: i}), m.pushFirst(item[int]{cmd: 10 + i})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !m.hurry.Load() || m.sleep() {
+		t.Error("it does not hurry")
+	}
+	a := &Actor[int, int]{box: m}
+	a.taken = m.take(nil)
+	var got []int
+	next := func() {
+		if it := a.nextCommand(); it != nil {
+			got = append(got, it.cmd)
+		}
+	}
+	for range 4 {
+		next()
+	}
+	if err := m.pushFirst(item[int]{cmd: 13}); err != nil {
+		t.Fatal(err)
+	}
+	m.close(errors.New("closed"))
+	if m.drained() {
+		t.Error("drained, and something is left")
+	}
+	for range 5 {
+		next()
+	}
+	if want := []int{10, 11, 12, 0, 13, 1, 2}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if !m.drained() || !a.allBegun() || m.pushFirst(item[int]{}) == nil {
+		t.Error("something is left")
+	}
+}

@@ -24,7 +24,11 @@ func TestStopDrains(t *testing.T) {
 		release := hang(t, a)
 		told := 0
 		for i := range 100 {
-			err := a.Push(command{"work", func(c *persistent.Context[event], s *shelf) {
+			push := a.Push
+			if i%3 == 0 {
+				push = a.PushFirst
+			}
+			err := push(command{"work", func(c *persistent.Context[event], s *shelf) {
 				if i%10 == 0 {
 					if err := c.Persist(note(1)); err != nil {
 						t.Error(err)
