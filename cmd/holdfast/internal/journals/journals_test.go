@@ -19,6 +19,7 @@ func TestURLs(t *testing.T) {
 		{"memory:x", `memory: with "x" behind it`}, {"pebble:", "pebble: without a directory"}, {"pebble:" + dir + "?cash=1MiB", `unknown option "cash"; known are accept-loss, ballast, cache`},
 		{"pebble:" + dir + "?cache=lots", `option cache: "lots" is not a size`}, {"pebble:" + dir + "?accept-loss=perhaps", "is not true or false"}, {"pebble:" + dir + "?a=%zz", "its options"},
 		{"memory:?x=1", `unknown option "x"`},
+		{"hbase://h/t?sinced=true", `unknown option "sinced"; known are bucket-bytes`}, {"hbase://h/t", "say synced=true in the URL"},
 		{"segment:", "segment: without a directory"}, {"segment:" + dir + "?cache=1MiB", `unknown option "cache"; known are accept-loss, ballast, max-record, reserve, segment`},
 		{"segment:" + dir + "?segment=lots", `option segment: "lots" is not a size`},
 	} {
