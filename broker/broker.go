@@ -27,7 +27,8 @@ const (
 type Options struct {
 	// Name identifies the broker in logs and as the owner of queues. Default "local".
 	Name string
-	// Limits bound messages and frames. Their MaxBody is also held below what the journal can store.
+	// Limits bound messages and frames. MaxBody may not be more than the journal can store in one record; its default is less where that
+	// is less.
 	Limits message.Limits
 	// NoAutoCreate makes the use of a queue that does not exist an error instead of creating it.
 	NoAutoCreate bool
@@ -108,13 +109,18 @@ var _ holdfast.Link = (*Broker)(nil)
 // Open starts a broker on a journal. It returns at once: queues are recovered in the background (see
 // Options.Lazy), and a call that needs one waits for it. The journal stays the caller's to close, after Close.
 func Open(ctx context.Context, j journal.Journal, o Options) (*Broker, error) {
+	anyBody := o.Limits.MaxBody == 0
 	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open broker: %w", err)
 	}
 	// A frame must fit into a record with its meta: some bytes a message at most, as the format of events has it.
 	if room := j.Limits().MaxRecordBytes - recordOverhead; o.Limits.MaxFrameBytes > room {
 		o.Limits.MaxFrameBytes = room
-		if most := room - frameOverhead; o.Limits.MaxBody > most {
+		most := room - frameOverhead
+		if anyBody {
+			o.Limits.MaxBody = min(o.Limits.MaxBody, most)
+		}
+		if o.Limits.MaxBody > most {
 			return nil, fmt.Errorf("open broker: %w", &message.FieldError{
 				Field: "MaxBody", Fault: fmt.Sprintf("is %d bytes, more than a record of this journal takes", o.Limits.MaxBody),
 				Limit: fmt.Sprintf("%d bytes", most)})

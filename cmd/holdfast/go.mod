@@ -6,6 +6,7 @@ replace (
 	github.com/holdfastmq/holdfast => ../..
 	github.com/holdfastmq/holdfast/journal/cassandra => ../../journal/cassandra
 	github.com/holdfastmq/holdfast/journal/hbase => ../../journal/hbase
+	github.com/holdfastmq/holdfast/journal/jetstream => ../../journal/jetstream
 	github.com/holdfastmq/holdfast/journal/pebble => ../../journal/pebble
 	github.com/holdfastmq/holdfast/journal/postgres => ../../journal/postgres
 	github.com/holdfastmq/holdfast/journal/segment => ../../journal/segment
@@ -16,6 +17,7 @@ require (
 	github.com/holdfastmq/holdfast v0.0.0
 	github.com/holdfastmq/holdfast/journal/cassandra v0.0.0
 	github.com/holdfastmq/holdfast/journal/hbase v0.0.0
+	github.com/holdfastmq/holdfast/journal/jetstream v0.0.0
 	github.com/holdfastmq/holdfast/journal/pebble v0.0.0
 	github.com/holdfastmq/holdfast/journal/postgres v0.0.0
 	github.com/holdfastmq/holdfast/journal/segment v0.0.0
@@ -57,12 +59,16 @@ require (
 	github.com/kr/text v0.2.0 // indirect
 	github.com/minio/minlz v1.0.1-0.20250507153514-87eb42fe8882 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/nats-io/nats.go v1.55.0 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 	github.com/tidwall/btree v1.8.2 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/exp v0.0.0-20230626212559-97b1e661b5df // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect

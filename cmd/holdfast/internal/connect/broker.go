@@ -44,7 +44,11 @@ func (f *Flags) openJournal(ctx context.Context, a *cli.App) (*Broker, error) {
 	if err := f.unserved(ctx, j); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
-	b, err := broker.Open(ctx, j, broker.Options{Limits: message.Limits{MaxBody: int(f.maxBody)}, Lazy: true, Logger: a.Log})
+	o := broker.Options{Limits: message.Limits{MaxBody: int(f.maxBody)}, Lazy: true, Logger: a.Log}
+	if a.Source("max-body") == cli.FromDefault {
+		o.Limits.MaxBody = 0 // it depends on the journal
+	}
+	b, err := broker.Open(ctx, j, o)
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
 	}

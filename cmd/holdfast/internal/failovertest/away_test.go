@@ -24,7 +24,7 @@ func TestDatabaseAway(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b := start(t, server.URL(), 2)
+	b := start(t, stores[0].url(server), 2)
 	h, l := load(t, b, seed(t))
 	node := server.Nodes()[0]
 	for what, do := range map[string]struct{ stop, back func() error }{

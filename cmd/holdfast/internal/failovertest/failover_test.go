@@ -45,12 +45,14 @@ func load(t *testing.T, b *brokers, seed uint64) (*killtest.History, *killtest.L
 
 // The owning broker is killed, and later one is stopped for longer than the expiry and goes on: each acknowledged message is received (G1, G2),
 // none is stored twice (G3), order holds (G6), the pause is short (§8), and the one that was replaced says so within a second (G5).
-func TestOwnerKilledAndPaused(t *testing.T) {
+func TestOwnerKilledAndPaused(t *testing.T) { each(t, ownerKilledAndPaused) }
+
+func ownerKilledAndPaused(t *testing.T, on store) {
 	rounds, queues := 1, []string{"plain"}
 	if clitest.Soak() {
 		rounds, queues = 50, []string{"plain", "keyed"}
 	}
-	b := start(t, postgres.URL(), 3)
+	b := start(t, on.url(on.open(t)), 3)
 	h, l := load(t, b, seed(t))
 	for round := range rounds {
 		for _, q := range queues {
@@ -110,7 +112,7 @@ func depth(t *testing.T, b *brokers, name string, n int) {
 // depth of 100,000 messages (§8).
 func TestJoinAndLeaveDeep(t *testing.T) {
 	deep := 100_000
-	b := start(t, postgres.URL(), 1)
+	b := start(t, stores[0].url(postgres), 1)
 	names := []string{"d0", "d1", "d2", "d3"}
 	for _, name := range names {
 		depth(t, b, name, deep)
@@ -169,11 +171,43 @@ func TestJoinAndLeaveDeep(t *testing.T) {
 // A command that works on the journal directly does not take the queues from brokers that serve it: it says where they are. A broker
 // that others could not reach is refused.
 func TestServedJournal(t *testing.T) {
-	b := start(t, postgres.URL(), 1)
+	b := start(t, stores[0].url(postgres), 1)
 	clitest.Run(t, "send", "q", "x", "--addr", b.addrs()).Want(t, 0)
 	clitest.Run(t, "queue", "list", "--journal", b.url).WantErr(t, 2, "use --addr "+b.addrs()+" instead of --journal")
 	if info := b.describe("q"); info.Epoch != 1 {
 		t.Errorf("the epoch is %d", info.Epoch)
 	}
 	clitest.Run(t, "serve", "--journal", b.url, "--listen", "0.0.0.0:0", "--insecure", "--http", "").WantErr(t, 2, "--advertise")
+}
+
+// maxNodeGap is how long a queue may be without a node of its database.
+const maxNodeGap = 15 * time.Second
+
+// A node of the database is killed, with a broker beside it: each acknowledged message is received (G1, G2), none is stored twice (G3), order
+// holds (G6), and the pause is short.
+func TestDatabaseNodeKilled(t *testing.T) {
+	each(t, func(t *testing.T, on store) {
+		if on.nodes == 1 {
+			return // that is TestDatabaseAway
+		}
+		server := on.open(t)
+		b := start(t, on.url(server), 2)
+		h, l := load(t, b, seed(t))
+		for _, node := range server.Nodes() {
+			if err := server.Kill(node); err != nil {
+				t.Fatal(err)
+			}
+			pause(maxNodeGap)
+			b.gaps(h, "node "+node+" killed", maxNodeGap)
+			if err := server.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			pause(3 * time.Second)
+			h.Gaps()
+			if !clitest.Soak() {
+				break
+			}
+		}
+		b.finish(h, l, "plain", "keyed")
+	})
 }

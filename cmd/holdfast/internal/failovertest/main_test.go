@@ -30,6 +30,66 @@ var seedFlag = flag.Uint64("seed", 0, "seed of the random choices; 0 draws one")
 
 var postgres *testserver.Server
 
+// store is a database that the brokers share.
+type store struct {
+	name string
+	// nodes are how many processes it has, of which any may die.
+	nodes int
+	// soak runs it at full counts alone: it takes minutes to start.
+	soak bool
+	// url makes the URL of a journal of its own of what the server's start script printed.
+	url func(s *testserver.Server) string
+}
+
+var stores = []store{
+	{"postgres", 1, false, func(s *testserver.Server) string { return withOptions(s.URL(), unique("schema=t")) }},
+	{"nats", 3, false, func(s *testserver.Server) string {
+		hosts := []string{}
+		for _, u := range s.URLs() {
+			hosts = append(hosts, u[strings.LastIndexAny(u, "@/")+1:])
+		}
+		return withOptions("nats://holdfast:holdfast@"+strings.Join(hosts, ",")+unique("/T"), "sync=always&replicas=3")
+	}},
+	{"cassandra", 3, true, func(s *testserver.Server) string { return withOptions(s.URL(), unique("keyspace=t")) }},
+}
+
+// open starts a store's server for a test alone, or for all tests of it.
+func (s store) open(t *testing.T) *testserver.Server {
+	t.Helper()
+	if s.name == "postgres" {
+		return postgres
+	}
+	server, err := testserver.StartOwn(s.name, "CASSANDRA_NODES=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// each runs a test on all stores.
+func each(t *testing.T, test func(t *testing.T, s store)) {
+	for _, s := range stores {
+		if !s.soak || clitest.Soak() {
+			t.Run(s.name, func(t *testing.T) { test(t, s) })
+		}
+	}
+}
+
+// unique makes an option whose value no other test has.
+func unique(option string) string { return fmt.Sprintf("%s%d_%d", option, os.Getpid(), rand.Uint32()) }
+
+func withOptions(url, options string) string {
+	if strings.Contains(url, "?") {
+		return url + "&" + options
+	}
+	return url + "?" + options
+}
+
 func TestMain(m *testing.M) {
 	var err error
 	if postgres, err = testserver.Start("postgres"); err != nil {
@@ -91,19 +151,10 @@ type brokers struct {
 	c   *client.Client
 }
 
-// schema returns the URL of a journal of its own on a server.
-func schema(t *testing.T, url string) string {
-	sep := "?"
-	if strings.Contains(url, "?") {
-		sep = "&"
-	}
-	return fmt.Sprintf("%s%sschema=t%d_%d", url, sep, os.Getpid(), rand.Uint32())
-}
-
-// start starts n brokers, and waits until they know each other.
+// start starts n brokers on a journal, and waits until they know each other.
 func start(t *testing.T, url string, n int) *brokers {
 	t.Helper()
-	b := &brokers{t: t, url: schema(t, url), dir: clitest.Dir(t), all: map[string]*member{}}
+	b := &brokers{t: t, url: url, dir: clitest.Dir(t), all: map[string]*member{}}
 	t.Cleanup(func() {
 		for _, m := range b.all {
 			if m.p != nil {

@@ -36,6 +36,7 @@ var schemes = map[string]struct {
 	"cassandra":  {openCassandra, cassandra.URLHelp},
 	"hbase":      {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
 	"memory":     {openMemory, "memory:     in this process, lost at its end"},
+	"nats":       {openNATS, "nats://USER:PASSWORD@HOST:PORT[,HOST:PORT]?sync=always  in NATS JetStream, for any number of brokers"},
 	"pebble":     {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
 	"segment":    {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
 	"postgres":   {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers; also postgresql://"},

@@ -25,7 +25,7 @@ import (
 // completes what the front door is made with.
 func (p *process) openBroker(ctx context.Context, listeners []net.Listener, ro *rpc.Options) (holdfast.Link, error) {
 	o := broker.Options{
-		Name: p.name(listeners), Limits: message.Limits{MaxBody: int(p.f.maxBody)}, NoAutoCreate: p.f.noCreate,
+		Name: p.name(listeners), Limits: message.Limits{MaxBody: p.maxBody()}, NoAutoCreate: p.f.noCreate,
 		CacheBytes: int64(p.f.cache), SendBudget: int64(p.f.budget), OpenLimit: p.f.opening, Logger: p.a.Log,
 	}
 	coord, ok := p.journal.(journal.Coordinator)
@@ -48,6 +48,14 @@ func (p *process) openBroker(ctx context.Context, listeners []net.Listener, ro *
 	p.node, p.broker = n, n.Broker()
 	ro.Advertise, ro.PeerToken, ro.PeerLink = o.Name, secret, n.Broker()
 	return n.Door(), nil
+}
+
+// maxBody is the largest body that the command line allows, 0 if it does not say: then it depends on the journal.
+func (p *process) maxBody() int {
+	if p.a.Source("max-body") == cli.FromDefault {
+		return 0
+	}
+	return int(p.f.maxBody)
 }
 
 // checkAddress refuses to share a journal under an address that means something else on each machine.
