@@ -42,6 +42,8 @@ with 0, else it comes again by the queue's retry policy. The lease is renewed wh
 It goes on until --count messages have come, until none has come for --wait (exit code 1 if --count was not reached), or until it is
 interrupted: it then waits for running commands, and a second signal stops them. It never holds more messages than it prints or works on.
 
+A queue that does not exist is made, unless the broker creates none, and the command says so: its name may be mistyped.
+
 With --no-ack, messages are not acknowledged and their leases outlive the command: their receipts are printed, before the body and a
 tab or as a member of the object, for "holdfast ack", "nack" and "extend".`,
 		Example: `  holdfast receive orders
