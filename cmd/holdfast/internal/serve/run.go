@@ -172,7 +172,7 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 	p.state.set("", p.broker, p.server)
 	p.state.share(p.node)
 	for _, l := range listeners {
-		p.a.Log.Info("listening", "address", address(l), "tls", p.tls != nil, "journal", p.f.journal)
+		p.a.Log.Info("listening", "address", address(l), "tls", p.tls != nil, "journal", journals.Redacted(p.f.journal))
 		p.wg.Go(func() {
 			if err := p.server.Serve(l); !errors.Is(err, holdfast.ErrClosed) {
 				p.fail(err)
