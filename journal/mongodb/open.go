@@ -242,8 +242,8 @@ func (j *Journal) checkServer(ctx context.Context, cfg *config) error {
 	if err := j.command(ctx, j.client.Database("admin"), bson.D{{Key: "buildInfo", Value: 1}}, &info); err != nil {
 		return explain(err)
 	}
-	for _, other := range []string{"ferretdb", "ferretdbVersion", "ferretdbFeatures"} {
-		if _, ok := info[other]; ok && !cfg.declared {
+	for field := range info {
+		if strings.HasPrefix(strings.ToLower(field), "ferretdb") && !cfg.declared {
 			return fmt.Errorf("%w: the server is FerretDB, which does not wait for a write concern; if its store is on stable storage before it answers, say so with durable=declared", journal.ErrWeak)
 		}
 	}
