@@ -14,6 +14,7 @@ type unit struct {
 	seg      *segment
 	off, end int64 // in the segment
 	crc      uint32
+	first    uint64 // batch of the segment
 	sync     bool
 	ops      []*op // done once durable
 	touched  []touch
@@ -257,7 +258,7 @@ func (j *Journal) write(u *unit) error {
 	s := j.active
 	h := batchHeader{salt: s.salt, n: u.n, durable: j.durable.Load(), first: j.firstBatch, size: uint32(u.size), entries: u.entries, prev: j.prevCRC}
 	h.put(u.buf)
-	u.seg, u.off, u.crc = s, j.pos, h.crc
+	u.seg, u.off, u.crc, u.first = s, j.pos, h.crc, j.firstBatch
 	u.end = afterBatch(u.off, u.size)
 	for _, p := range u.pieces {
 		b := p.ext

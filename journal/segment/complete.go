@@ -185,7 +185,7 @@ func (c *completer) completed(j *Journal) {
 		cm.Records += u.records
 		cm.Bytes += int(u.size)
 	}
-	j.setDurable(position{n: last.n, seg: last.seg.number, off: last.end, crc: last.crc})
+	j.setDurable(position{n: last.n, seg: last.seg.number, off: last.end, crc: last.crc, first: last.first})
 	j.stats.commits.Add(1)
 	j.stats.syncNanos.Add(uint64(cm.Sync))
 	if f := j.opts.OnCommit; f != nil {

@@ -250,7 +250,7 @@ func places(rng *rand.Rand, size int, f func(at int)) {
 		}
 		return
 	}
-	for range 120 {
+	for range 25 {
 		f(rng.IntN(size))
 	}
 }

@@ -196,7 +196,7 @@ func TestFailures(t *testing.T) {
 // itself.
 func TestRandomFailures(t *testing.T) {
 	s := seed(t, 3)
-	for i := range uint64(10 * soak) {
+	for i := range uint64(4 * soak) {
 		rng := rand.New(rand.NewPCG(s+i, 1))
 		fs := newFailing()
 		j := mustOpen(t, "store", Options{FS: fs, SegmentBytes: 64 << 10})
@@ -259,7 +259,7 @@ func TestRandomFailures(t *testing.T) {
 // acknowledged after it is there after a power cut.
 func TestFailedSyncThenPowerCut(t *testing.T) {
 	s := seed(t, 9)
-	for i := range uint64(20 * soak) {
+	for i := range uint64(6 * soak) {
 		rng := rand.New(rand.NewPCG(s+i, 1))
 		fs := newFailing()
 		j := mustOpen(t, "store", Options{FS: fs, SegmentBytes: 64 << 10})

@@ -325,7 +325,7 @@ func (j *Journal) syncActive() error {
 		st.sure = st.next
 		st.mu.Unlock()
 	}
-	j.setDurable(position{n: j.last, seg: j.active.number, off: j.pos, crc: j.prevCRC})
+	j.setDurable(position{n: j.last, seg: j.active.number, off: j.pos, crc: j.prevCRC, first: j.firstBatch})
 	return nil
 }
 

@@ -199,3 +199,29 @@ func TestDirectoryNotWritable(t *testing.T) {
 		mustClose(t, mustOpen(t, "store", Options{FS: f, ReadOnly: true}))
 	}
 }
+
+// A store that is opened and closed often goes on in the segment where it was, and does not grow by it.
+func TestOpenedOften(t *testing.T) {
+	fs := vfs.NewMem()
+	var want []*journal.Record
+	for range 20 {
+		j := mustOpen(t, "store", Options{FS: fs})
+		want = append(want, acquire(t, j, "q").add(1, []byte("meta"), []byte("body")))
+		mustClose(t, j)
+	}
+	all, err := fs.List("store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := 0
+	for _, i := range all {
+		if strings.HasSuffix(i.Name, segExt) {
+			segments++
+		}
+	}
+	if segments > 2 {
+		t.Errorf("%d segments", segments)
+	}
+	j := mustOpen(t, "store", Options{FS: fs})
+	verifyStream(t, j, "q", want)
+}

@@ -17,6 +17,8 @@ type position struct {
 	seg uint64 // number
 	off int64
 	crc uint32 // of the batch's header
+	// first is the first batch of the segment, 0 where the log does not go on there.
+	first uint64
 }
 
 func appendPosition(b []byte, p position) []byte {
@@ -24,11 +26,11 @@ func appendPosition(b []byte, p position) []byte {
 	b = le.AppendUint64(b, p.n)
 	b = le.AppendUint64(b, p.seg)
 	b = le.AppendUint64(b, uint64(p.off))
-	return le.AppendUint32(b, p.crc)
+	return le.AppendUint64(le.AppendUint32(b, p.crc), p.first)
 }
 
 func (c *cursor) position() position {
-	return position{n: c.u64(), seg: c.u64(), off: int64(c.u64()), crc: c.u32()}
+	return position{n: c.u64(), seg: c.u64(), off: int64(c.u64()), crc: c.u32(), first: c.u64()}
 }
 
 // mark is the high-water mark: how far the store had surely got. What is found at open must be at least that, or something was lost.

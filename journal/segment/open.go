@@ -190,22 +190,28 @@ func (j *Journal) begin(r *recovery) error {
 	case len(lost) > 0:
 		j.log.Error("journal: streams are open for reading only", "dir", j.dir, "err", &LossError{What: r.where, Missing: lost})
 	}
-	if j.refuse() == nil && r.clean && r.last.seg != 0 {
-		return j.goOn(r)
+	if j.refuse() != nil {
+		return nil
 	}
-	return nil
+	if r.clean {
+		if err := j.goOn(r); err != nil {
+			return err
+		}
+	}
+	// Before anything is written: where the log of a closed store ends, nothing is looked for.
+	return j.saveMark(false)
 }
 
 // goOn makes the log go on in the segment where it ended.
 func (j *Journal) goOn(r *recovery) error {
 	s := j.files.get(r.last.seg)
-	if s == nil || s.bad.Load() || r.first == 0 {
+	if s == nil || s.bad.Load() || r.last.first == 0 {
 		return nil
 	}
 	if err := j.files.writable(s); err != nil {
 		return err
 	}
-	j.active, j.pos, j.firstBatch = s, r.last.off, r.first
+	j.active, j.pos, j.firstBatch = s, r.last.off, r.last.first
 	j.current.Store(s)
 	return nil
 }

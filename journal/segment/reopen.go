@@ -99,7 +99,7 @@ func (j *Journal) recoverAgain() error {
 		return r.loss
 	}
 	j.adopt(r)
-	if r.clean && r.last.seg != 0 {
+	if r.clean {
 		if err := j.goOn(r); err != nil {
 			return err
 		}

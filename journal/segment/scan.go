@@ -24,7 +24,7 @@ type found struct {
 func (f *found) end() int64 { return afterBatch(f.off, int64(f.size)) }
 
 func (f *found) position() position {
-	return position{n: f.n, seg: f.seg.number, off: f.end(), crc: f.crc}
+	return position{n: f.n, seg: f.seg.number, off: f.end(), crc: f.crc, first: f.first}
 }
 
 // log is what was found behind the checkpoint.

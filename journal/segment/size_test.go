@@ -79,10 +79,9 @@ func (l *load) discardMeta(low uint64) {
 // log, and space comes back by itself. What is alive is still there.
 func TestSizeOnDisk(t *testing.T) {
 	const size = 100_000
-	records := 1200 * min(soak, 10) // of 100 kB
-	segment := 8 << 20
+	records, segment := 600, 4<<20 // of 100 kB
 	if soak > 1 {
-		segment = DefaultSegmentBytes
+		records, segment = 12_000, DefaultSegmentBytes
 	}
 	for name, run := range map[string]func(l *load){
 		"queue that keeps up": func(l *load) {

@@ -145,6 +145,8 @@ func (j *Journal) storedHeader(st *stream, first uint64) (journal.Header, error)
 	if !ok || s.last() < st.acked.low {
 		return journal.Header{}, nil
 	}
+	seg.pins.Add(1)
+	defer seg.pins.Add(-1)
 	rec, err := j.readEntry(seg, &s, false)
 	if err != nil {
 		return journal.Header{}, err
