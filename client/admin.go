@@ -21,7 +21,8 @@ const maxReceipts = 10_000
 type admin struct{ c *Client }
 
 // call makes one call.
-func call[Q, A any](ctx context.Context, what, name string, f func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+func call[Q, A any](ctx context.Context, a admin, what, name string, f func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+	a.c.findLiving(ctx)
 	r, err := f(ctx, connect.NewRequest(q))
 	if err != nil {
 		return nil, adminpb.ToError(ctx, fmt.Sprintf("%s queue %q", what, name), err)
@@ -31,7 +32,7 @@ func call[Q, A any](ctx context.Context, what, name string, f func(context.Conte
 
 // Create implements holdfast.Admin.
 func (a admin) Create(ctx context.Context, name string, cfg queue.Config) error {
-	_, err := call(ctx, "create", name, a.c.admin.Create, &pb.CreateRequest{Name: name, Config: adminpb.FromConfig(cfg)})
+	_, err := call(ctx, a, "create", name, a.c.admin.Create, &pb.CreateRequest{Name: name, Config: adminpb.FromConfig(cfg)})
 	return err
 }
 
@@ -40,6 +41,7 @@ func (a admin) List(ctx context.Context) ([]holdfast.QueueInfo, error) {
 	var all []holdfast.QueueInfo
 	after := ""
 	for {
+		a.c.findLiving(ctx)
 		r, err := a.c.admin.List(ctx, connect.NewRequest(&pb.ListRequest{After: after}))
 		if err != nil {
 			return nil, adminpb.ToError(ctx, "list queues", err)
@@ -60,7 +62,7 @@ func (a admin) List(ctx context.Context) ([]holdfast.QueueInfo, error) {
 
 // Describe implements holdfast.Admin.
 func (a admin) Describe(ctx context.Context, name string) (holdfast.QueueInfo, error) {
-	m, err := call(ctx, "describe", name, a.c.admin.Describe, &pb.DescribeRequest{Name: name})
+	m, err := call(ctx, a, "describe", name, a.c.admin.Describe, &pb.DescribeRequest{Name: name})
 	if err != nil {
 		return holdfast.QueueInfo{}, err
 	}
@@ -69,7 +71,7 @@ func (a admin) Describe(ctx context.Context, name string) (holdfast.QueueInfo, e
 
 // Configure implements holdfast.Admin.
 func (a admin) Configure(ctx context.Context, name string, cfg queue.Config) error {
-	_, err := call(ctx, "configure", name, a.c.admin.Configure, &pb.ConfigureRequest{Name: name, Config: adminpb.FromConfig(cfg)})
+	_, err := call(ctx, a, "configure", name, a.c.admin.Configure, &pb.ConfigureRequest{Name: name, Config: adminpb.FromConfig(cfg)})
 	return err
 }
 
@@ -79,19 +81,19 @@ func (a admin) Pause(ctx context.Context, name string, paused bool) error {
 	if !paused {
 		what = "resume"
 	}
-	_, err := call(ctx, what, name, a.c.admin.Pause, &pb.PauseRequest{Name: name, Paused: paused})
+	_, err := call(ctx, a, what, name, a.c.admin.Pause, &pb.PauseRequest{Name: name, Paused: paused})
 	return err
 }
 
 // Purge implements holdfast.Admin.
 func (a admin) Purge(ctx context.Context, name string) (uint64, error) {
-	m, err := call(ctx, "purge", name, a.c.admin.Purge, &pb.PurgeRequest{Name: name})
+	m, err := call(ctx, a, "purge", name, a.c.admin.Purge, &pb.PurgeRequest{Name: name})
 	return m.GetMessages(), err
 }
 
 // Delete implements holdfast.Admin.
 func (a admin) Delete(ctx context.Context, name string) error {
-	_, err := call(ctx, "delete", name, a.c.admin.Delete, &pb.DeleteRequest{Name: name})
+	_, err := call(ctx, a, "delete", name, a.c.admin.Delete, &pb.DeleteRequest{Name: name})
 	return err
 }
 
@@ -100,7 +102,7 @@ func (a admin) Peek(ctx context.Context, name string, o holdfast.PeekOptions) ([
 	var all []holdfast.PeekedMessage
 	q := &pb.PeekRequest{Name: name, State: pb.MessageState(o.State), From: o.From, Limit: int32(min(max(o.Limit, math.MinInt32), math.MaxInt32)), Bodies: o.Bodies}
 	for {
-		m, err := call(ctx, "peek into", name, a.c.admin.Peek, q)
+		m, err := call(ctx, a, "peek into", name, a.c.admin.Peek, q)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +132,7 @@ const defaultPeek = 10
 
 // Redrive implements holdfast.Admin.
 func (a admin) Redrive(ctx context.Context, name, target string, limit int) (uint64, error) {
-	m, err := call(ctx, "redrive", name, a.c.admin.Redrive, &pb.RedriveRequest{Name: name, Target: target, Limit: int32(limit)})
+	m, err := call(ctx, a, "redrive", name, a.c.admin.Redrive, &pb.RedriveRequest{Name: name, Target: target, Limit: int32(limit)})
 	return m.GetMessages(), err
 }
 
@@ -147,7 +149,7 @@ func (a admin) Settle(ctx context.Context, name string, op holdfast.SettleOp, re
 			q.Receipts = append(q.Receipts, r.String())
 		}
 		adminpb.SetSettleDuration(q, d)
-		m, err := call(ctx, "settle messages of", name, a.c.admin.Settle, q)
+		m, err := call(ctx, a, "settle messages of", name, a.c.admin.Settle, q)
 		if err != nil {
 			return nil, err
 		}

@@ -242,6 +242,7 @@ func (c *Client) left(cn *conn) {
 	defer c.mu.Unlock()
 	c.leftOwner(cn)
 	if c.cur == cn {
+		c.http.CloseIdleConnections() // they may be to the same broker, which may be gone
 		c.cur = nil
 		c.at = (c.at + 1) % len(c.addrs)
 	}

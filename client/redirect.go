@@ -74,6 +74,14 @@ func (c *Client) open(ctx context.Context, queue string, make func(cn *conn, id 
 	}
 }
 
+// findLiving sees to it that administrative calls go to a broker that answers, where there are several: one that stands still takes
+// connections all the same. The data connection, which has pings, tells. Where none is to be had, the call tells why.
+func (c *Client) findLiving(ctx context.Context) {
+	if len(c.addrs) > 1 {
+		_, _ = c.connect(ctx)
+	}
+}
+
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -142,3 +142,34 @@ func TestRedirectInACircle(t *testing.T) {
 		still.Close()
 	})
 }
+
+// pauseAdmin answers one call.
+type pauseAdmin struct{ holdfast.Admin }
+
+func (pauseAdmin) Pause(context.Context, string, bool) error { return nil }
+
+// A broker that stands still keeps no administrative call, if another address is known.
+func TestAdminOfASilentBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, "a", "b")
+		w.envs["b:1"].link.AdminCalls = pauseAdmin{}
+		mute, _ := net.Pipe() // takes everything and answers nothing
+		c := w.envs["a:1"].client(client.Options{
+			Addrs: []string{"a:1", "b:1"}, Lazy: true,
+			Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if address == "a:1" {
+					return mute, nil
+				}
+				return w.dial(ctx, network, address)
+			},
+		})
+		began := time.Now()
+		if err := c.Admin().Pause(t.Context(), "q", true); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d > client.DefaultDialTimeout+time.Second {
+			t.Errorf("took %v", d)
+		}
+		c.Close()
+	})
+}
