@@ -47,6 +47,7 @@ func conformance(t testing.TB, url string) journaltest.Config {
 
 // §4: the contract, on a real node.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	journaltest.Run(t, conformance(t, server.URL()))
 }
 

@@ -11,7 +11,7 @@ import (
 // §4, space: a queue that lives at a constant depth, with small buckets, so that many come and go: an append and a discard cost the same at the end as at the beginning,
 // opening costs what is alive, and nothing piles up. How long they take is compared at full counts only, where the machine has nothing else to do.
 func TestDecay(t *testing.T) {
-	cycles, depth := 1000*soak, uint64(100)
+	cycles, depth := 600*soak, uint64(100)
 	o := options(t, server.URL())
 	o.BucketRecords = 32
 	j := open(t, o)

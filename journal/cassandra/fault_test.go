@@ -81,6 +81,7 @@ func (l *load) stop() {
 // G1, G3, G10: the only node is paused, and killed and started again, under load: nothing acknowledged is lost or doubled, and the appends go on
 // by themselves.
 func TestNodeDies(t *testing.T) {
+	t.Parallel()
 	s := ownServer(t)
 	if n := loneAppends(t, s, ""); n < 100 {
 		t.Errorf("%d syncs in 100 appends with commitlog_sync: batch, want each synced before it is acknowledged", n)

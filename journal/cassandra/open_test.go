@@ -179,6 +179,7 @@ func TestUnreachable(t *testing.T) {
 
 // G1 and G11, on a server with passwords, permissions and TLS, whose commit log is synced too late.
 func TestSecureServer(t *testing.T) {
+	t.Parallel()
 	s := ownServer(t, "CASSANDRA_AUTH=1", "CASSANDRA_TLS=1", "CASSANDRA_SYNC=periodic")
 	url := s.URL()
 	refused(t, url, journal.ErrWeak, "commitlog_sync: periodic", "batch or group", "accept-weak=true")
