@@ -23,6 +23,10 @@ type intakeStream struct {
 	messages, bytes uint64 // credit given
 	delivered       uint64 // messages that came
 	freed           uint64 // bytes of them that are settled
+
+	// asked is the credit in messages that was given at askedAt, when the workers had found nothing to do. See starved.
+	asked   uint64
+	askedAt time.Time
 }
 
 // isGone tells whether the intake does not use the stream any more.
@@ -259,11 +263,27 @@ func (c *intake) giveCredit(st *intakeStream) bool {
 	return true
 }
 
-// starved widens the window of a consumer whose workers find nothing to do although the broker may have more.
+// flowTime is how long a window should keep the workers busy: what the broker needs for an answer when it reads messages from storage, and much
+// less than anybody would call hoarding.
+const flowTime = 50 * time.Millisecond
+
+// starved widens the window of a consumer whose workers find nothing to do although the broker may have more: it has handed over
+// most of what it may, or it did hand over all that it might a moment ago, so that the window is less than it can do in that time.
 func (c *intake) starved() {
 	st := c.stream
-	if st == nil || c.window >= c.capWindow || c.stopping || st.messages-st.delivered > uint64(c.window/4) {
+	if st == nil || c.window >= c.capWindow || c.stopping {
 		return
+	}
+	if st.messages-st.delivered > uint64(c.window/4) {
+		if st.delivered < st.asked {
+			return
+		}
+		now := time.Now()
+		soon := st.asked > 0 && now.Sub(st.askedAt) < flowTime
+		st.asked, st.askedAt = st.messages, now
+		if !soon {
+			return
+		}
 	}
 	c.window = min(2*c.window, c.capWindow)
 	c.kick()
