@@ -198,7 +198,7 @@ func (b *brokers) start(addr string) *member {
 	b.t.Helper()
 	m := &member{addr: addr, log: &clitest.Buffer{}}
 	var err error
-	if m.p, err = proc.Start(clitest.Binary(b.t), []string{"serve", "--listen", addr, "--http", "", "--journal", b.url}, m.log); err != nil {
+	if m.p, err = proc.Start(clitest.Binary(b.t), []string{"serve", "--listen", addr, "--http", addr + "h", "--journal", b.url}, m.log); err != nil {
 		b.t.Fatal(err)
 	}
 	b.all[addr] = m

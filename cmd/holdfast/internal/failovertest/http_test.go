@@ -1,0 +1,62 @@
+package failovertest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+)
+
+// get asks a broker's HTTP address.
+func get(t *testing.T, m *member, path string) (code int, text string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(m.addr, "unix:")+"h")
+		},
+	}}
+	resp, err := c.Get("http://broker" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, strings.TrimSpace(string(b))
+}
+
+// Any broker says of any queue whether it can be used, where, and under which epoch; and metrics say how the brokers see each other.
+func TestReadinessAndMetrics(t *testing.T) {
+	b := start(t, stores[0].url(postgres), 2)
+	clitest.Run(t, "send", "q", "x", "--addr", b.addrs()).Want(t, 0)
+	info := b.describe("q")
+	for _, m := range b.all {
+		if code, text := get(t, m, "/readyz?queue=q"); code != 200 || text != "ready at "+info.Owner+", epoch 1" {
+			t.Errorf("%d %s", code, text)
+		}
+		if code, text := get(t, m, "/readyz?queue=none"); code != 503 || !strings.Contains(text, "no such queue") {
+			t.Errorf("%d %s", code, text)
+		}
+		await(t, "two brokers that see each other", func() bool {
+			code, text := get(t, m, "/readyz")
+			return code == 200 && strings.HasSuffix(text, "2 brokers share the journal")
+		})
+		_, text := get(t, m, "/metrics")
+		for _, want := range []string{`holdfast_cluster_members{state="live"} 2`, "holdfast_cluster_valid 1", "holdfast_cluster_lapses_total 0", "holdfast_cluster_fenced_total 0"} {
+			if !strings.Contains(text, "\n"+want+"\n") {
+				t.Errorf("metrics without %q", want)
+			}
+		}
+	}
+	out := clitest.Run(t, "queue", "describe", "q", "--addr", b.addrs()).Want(t, 0)
+	if !strings.Contains(out.Out, info.Owner) || !strings.Contains(out.Out, "epoch") {
+		t.Errorf("described as %s", out.Out)
+	}
+}
