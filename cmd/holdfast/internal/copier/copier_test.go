@@ -22,7 +22,7 @@ import (
 // retried and dead-lettered ones. Each copy is continued once, by a source that has discarded more meanwhile.
 func TestChain(t *testing.T) {
 	first := memory.New()
-	journals := []journal.Journal{first, memory.New(), openPebble(t), openPostgres(t), openPebble(t)}
+	journals := []journal.Journal{first, memory.New(), openPebble(t), openPostgres(t), openJetStream(t), openPebble(t)}
 	for i := range 3 {
 		b := openBroker(t, first)
 		fill(t, b, i)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/copier"
 	"github.com/holdfastmq/holdfast/internal/testserver"
 	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/journal/jetstream"
 	"github.com/holdfastmq/holdfast/journal/pebble"
 	"github.com/holdfastmq/holdfast/journal/postgres"
 	"github.com/holdfastmq/holdfast/message"
@@ -26,8 +28,8 @@ import (
 	"github.com/holdfastmq/holdfast/queue"
 )
 
-// server is the PostgreSQL server of these tests.
-var server *testserver.Server
+// The servers of these tests: PostgreSQL, and a NATS cluster.
+var server, nats *testserver.Server
 
 var soak = 1
 
@@ -36,12 +38,15 @@ func TestMain(m *testing.M) {
 		soak = 20
 	}
 	var err error
-	if server, err = testserver.Start("postgres"); err != nil {
+	if server, err = testserver.Start("postgres"); err == nil {
+		nats, err = testserver.Start("nats")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if err := server.Stop(); err != nil {
+		if err := errors.Join(server.Stop(), nats.Stop()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -65,6 +70,23 @@ func openPostgres(t *testing.T) journal.Journal {
 	t.Helper()
 	schema := fmt.Sprintf("copy_%d_%d", os.Getpid(), time.Now().UnixNano())
 	j, err := postgres.Open(t.Context(), server.URL()+"?schema="+schema, postgres.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+func openJetStream(t *testing.T) journal.Journal {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var hosts []string
+	for _, u := range nats.URLs() {
+		hosts = append(hosts, u[strings.LastIndex(u, "@")+1:])
+	}
+	url := fmt.Sprintf("nats://holdfast:holdfast@%s/copy%d?sync=always", strings.Join(hosts, ","), time.Now().UnixNano())
+	j, err := jetstream.Open(ctx, url, jetstream.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
