@@ -3,6 +3,7 @@ package hbase
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,6 +29,11 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv("HOLDFAST_SOAK") == "1" {
 		soak = 20
+	}
+	// Rules wait for the server's syncs most of the time; a -parallel of the command line prevails.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	var err error
 	if server, err = testserver.Start("hbase"); err != nil {
