@@ -1,0 +1,136 @@
+package failovertest
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/broker/cluster"
+	"github.com/holdfastmq/holdfast/broker/placement"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
+	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/linktest"
+	"github.com/holdfastmq/holdfast/queue"
+)
+
+// lonely is a table of members in which a broker sees itself alone.
+type lonely struct {
+	journal.Coordinator
+	self string
+}
+
+func (l lonely) Members(ctx context.Context) (map[string][]byte, error) {
+	all, err := l.Coordinator.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{l.self: all[l.self]}, nil
+}
+
+// either is a link to two brokers that do not agree: each opening goes to the other one.
+type either struct {
+	doors [2]holdfast.Link
+	n     atomic.Int64
+}
+
+func (e *either) next() holdfast.Link { return e.doors[e.n.Add(1)%2] }
+
+func (e *either) OpenSender(ctx context.Context, queue string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return e.next().OpenSender(ctx, queue, c, ev)
+}
+
+func (e *either) OpenReceiver(ctx context.Context, queue string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return e.next().OpenReceiver(ctx, queue, c, ev)
+}
+
+// Admin looks at the store's newest owner: the other one's answer may be of a second ago.
+func (e *either) Admin() holdfast.Admin { return newest{e.doors[0].Admin(), e} }
+
+type newest struct {
+	holdfast.Admin
+	e *either
+}
+
+func (a newest) Describe(ctx context.Context, name string) (info holdfast.QueueInfo, err error) {
+	for _, d := range a.e.doors {
+		limited, cancel := context.WithTimeout(ctx, time.Second)
+		got, e := d.Admin().Describe(limited, name)
+		cancel()
+		if e == nil && got.Epoch > info.Epoch {
+			info = got
+		} else if e != nil && info.Epoch == 0 {
+			err = e
+		}
+	}
+	if info.Epoch > 0 {
+		err = nil
+	}
+	return info, err
+}
+
+// G5: two brokers that both believe to own a queue, because one of them does not see the other: histories do not interleave. What is acknowledged
+// is received (G1, G2), once stored (G3), in order (G6), with each outcome told apart (G10).
+func TestTwoOwners(t *testing.T) {
+	each(t, func(t *testing.T, on store) {
+		url := on.url(on.open(t))
+		quiet := slog.New(slog.DiscardHandler)
+		blind := "a" // the one that is not to have the queue
+		if placement.Score("a", "run") > placement.Score("b", "run") {
+			blind = "b"
+		}
+		e := &either{}
+		for i, name := range []string{"a", "b"} {
+			j, err := journals.Open(t.Context(), url, journals.Options{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			coord := j.(journal.Coordinator)
+			if name == blind {
+				coord = lonely{coord, name}
+			}
+			n, err := cluster.Open(t.Context(), j, coord, cluster.Options{
+				Address: name, Heartbeat: 100 * time.Millisecond, Expiry: 300 * time.Millisecond, Broker: broker.Options{Logger: quiet}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), clitest.Patience)
+				defer cancel()
+				if err := n.Close(ctx); err != nil {
+					t.Log(err) // the other one may have fenced it
+				}
+				if err := j.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			e.doors[i] = n.Door()
+		}
+		await(t, "the queue", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return e.doors[0].Admin().Create(ctx, "run", queue.Config{VisibilityTimeout: 2 * time.Second, RetryFirst: 20 * time.Millisecond, RetryCap: 100 * time.Millisecond}) == nil
+		})
+		before, err := e.Admin().Describe(t.Context(), "run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		linktest.Run(t, e, linktest.Options{Seed: seed(t), Life: time.Second, Messages: 500, Patience: clitest.Patience})
+		after, err := e.Admin().Describe(t.Context(), "run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("epochs %d to %d", before.Epoch, after.Epoch)
+		if after.Epoch < before.Epoch+3 {
+			t.Errorf("the brokers hardly fought: epochs %d to %d", before.Epoch, after.Epoch)
+		}
+	})
+}
