@@ -61,6 +61,9 @@ func Code(err error) int {
 // Flagged is Usage of what a check of values that flags gave has found: the fields of message.FieldErrors in err become the flags, by the
 // names in flags, or with dashes for underscores and blanks.
 func Flagged(err error, flags map[string]string) error {
+	if err == nil {
+		return nil
+	}
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
 		for _, err := range all.Unwrap() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -79,6 +80,9 @@ func (f *flags) check(a *cli.App, name string) error {
 	}
 	if f.workers < 1 || f.workers > 10_000 {
 		errs = append(errs, fmt.Errorf("--workers is %d, want 1 to 10000", f.workers))
+	}
+	if v := time.Duration(f.visibility); v != 0 && (v < queue.MinVisibility || v > queue.MaxVisibility) {
+		errs = append(errs, fmt.Errorf("--visibility is %s, want %s to %s", cli.FormatDuration(v), cli.FormatDuration(queue.MinVisibility), cli.FormatDuration(queue.MaxVisibility)))
 	}
 	if f.exec == "" && a.Source("workers") == cli.FromFlag {
 		errs = append(errs, errors.New("--workers goes with --exec: it says how many commands run at the same time"))

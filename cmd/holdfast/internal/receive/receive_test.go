@@ -84,13 +84,19 @@ func TestCountAndWait(t *testing.T) {
 		{[]string{"receive", "q", "--no-ack", "--exec", "true"}, "exclude each other"},
 		{[]string{"receive", "q", "--no-ack", "--output", "raw"}, "no place"},
 		{[]string{"receive", "q", "--exec", "true", "--output", "json"}, "exclude each other"},
-		{[]string{"receive", "q", "--visibility", "1ms"}, "visibility timeout is 1ms"},
+		{[]string{"receive", "q", "--visibility", "1ms"}, "--visibility is 1ms, want 1s to 12h"},
 	} {
-		code := 2
-		if strings.Contains(c.want, "visibility") {
-			code = 1 // the broker says it
-		}
-		clitest.Run(t, append(c.args, "--addr", addr)...).WantErr(t, code, c.want)
+		clitest.Run(t, append(c.args, "--addr", addr)...).WantErr(t, 2, c.want)
+	}
+}
+
+// A queue that does not exist is made, and told: its name may be mistyped.
+func TestMissingQueue(t *testing.T) {
+	addr, _ := clitest.Serve(t)
+	const told = "queue typo: it did not exist before"
+	clitest.Run(t, "receive", "typo", "--wait", "50ms", "--addr", addr).WantErr(t, 0, told)
+	if r := clitest.Run(t, "receive", "typo", "--wait", "50ms", "--addr", addr).Want(t, 0); strings.Contains(r.Err, told) {
+		t.Error(r.Err)
 	}
 }
 

@@ -163,7 +163,7 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 	}
 	link, err := p.openBroker(ctx, listeners, &ro)
 	if err != nil {
-		return err
+		return flagged(err)
 	}
 	p.server, err = rpc.NewServer(link, ro)
 	if err != nil {
@@ -181,6 +181,16 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 	}
 	listeners = nil // the server's, from now on
 	return nil
+}
+
+// flagged names the flag whose value a broker does not take.
+func flagged(err error) error {
+	var field *message.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	return cli.Flagged(err, map[string]string{
+		"MaxBody": "max-body", "OpenLimit": "open-limit", "CacheBytes": "cache", "SendBudget": "send-budget", "Heartbeat": "heartbeat", "Expiry": "expiry"})
 }
 
 // listen opens the listeners before the journal: if the address is taken, the journal is most likely in use too, and this is

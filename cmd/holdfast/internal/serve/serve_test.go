@@ -88,34 +88,34 @@ func TestHealthAndMetrics(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		`holdfast_queue_depth{queue="jobs"}`:                           3,
-		`holdfast_queue_messages{queue="jobs",state="ready"}`:          0,
-		`holdfast_queue_messages{queue="jobs",state="in-flight"}`:      1,
-		`holdfast_queue_messages{queue="jobs",state="delayed"}`:        1,
-		`holdfast_queue_messages{queue="jobs",state="retrying"}`:       1,
-		`holdfast_queue_messages{queue="jobs",state="parked"}`:         0,
-		`holdfast_queue_messages{queue="jobs",state="moving"}`:         0,
-		`holdfast_queue_messages{queue="jobs",state="blocked"}`:        0,
-		`holdfast_queue_sent_total{queue="jobs"}`:                      4,
-		`holdfast_queue_delivered_total{queue="jobs"}`:                 3,
-		`holdfast_queue_redelivered_total{queue="jobs"}`:               0,
-		`holdfast_queue_nacked_total{queue="jobs"}`:                    1,
-		`holdfast_queue_left_total{queue="jobs",way="acked"}`:          1,
-		`holdfast_queue_left_total{queue="jobs",way="dead-lettered"}`:  0,
-		`holdfast_queue_left_total{queue="jobs",way="expired"}`:        0,
-		`holdfast_queue_left_total{queue="jobs",way="purged"}`:         0,
-		`holdfast_queue_left_total{queue="jobs",way="dropped"}`:        0,
-		`holdfast_queue_left_total{queue="jobs",way="redriven"}`:       0,
-		`holdfast_queue_parked_total{queue="jobs"}`:                    0,
-		`holdfast_queue_dedup_entries{queue="jobs"}`:                   0,
-		`holdfast_queue_dedup_evictions_total{queue="jobs"}`:           0,
-		`holdfast_queue_credit_outstanding{queue="jobs"}`:              0,
-		`holdfast_queue_ready{queue="jobs"}`:                           1,
-		`holdfast_queue_buffered{queue="jobs"}`:                        0,
-		`holdfast_queue_waiting_senders{queue="jobs"}`:                 0,
-		`holdfast_append_seconds_bucket{le="+Inf"}`:                    have[`holdfast_append_seconds_count`],
-		`holdfast_queues{state="ready"}`:                               1,
-		`holdfast_build_info{version="test"}`:                          1,
+		`holdfast_queue_depth{queue="jobs"}`:                          3,
+		`holdfast_queue_messages{queue="jobs",state="ready"}`:         0,
+		`holdfast_queue_messages{queue="jobs",state="in-flight"}`:     1,
+		`holdfast_queue_messages{queue="jobs",state="delayed"}`:       1,
+		`holdfast_queue_messages{queue="jobs",state="retrying"}`:      1,
+		`holdfast_queue_messages{queue="jobs",state="parked"}`:        0,
+		`holdfast_queue_messages{queue="jobs",state="moving"}`:        0,
+		`holdfast_queue_messages{queue="jobs",state="blocked"}`:       0,
+		`holdfast_queue_sent_total{queue="jobs"}`:                     4,
+		`holdfast_queue_delivered_total{queue="jobs"}`:                3,
+		`holdfast_queue_redelivered_total{queue="jobs"}`:              0,
+		`holdfast_queue_nacked_total{queue="jobs"}`:                   1,
+		`holdfast_queue_left_total{queue="jobs",way="acked"}`:         1,
+		`holdfast_queue_left_total{queue="jobs",way="dead-lettered"}`: 0,
+		`holdfast_queue_left_total{queue="jobs",way="expired"}`:       0,
+		`holdfast_queue_left_total{queue="jobs",way="purged"}`:        0,
+		`holdfast_queue_left_total{queue="jobs",way="dropped"}`:       0,
+		`holdfast_queue_left_total{queue="jobs",way="redriven"}`:      0,
+		`holdfast_queue_parked_total{queue="jobs"}`:                   0,
+		`holdfast_queue_dedup_entries{queue="jobs"}`:                  0,
+		`holdfast_queue_dedup_evictions_total{queue="jobs"}`:          0,
+		`holdfast_queue_credit_outstanding{queue="jobs"}`:             0,
+		`holdfast_queue_ready{queue="jobs"}`:                          1,
+		`holdfast_queue_buffered{queue="jobs"}`:                       0,
+		`holdfast_queue_waiting_senders{queue="jobs"}`:                0,
+		`holdfast_append_seconds_bucket{le="+Inf"}`:                   have[`holdfast_append_seconds_count`],
+		`holdfast_queues{state="ready"}`:                              1,
+		`holdfast_build_info{version="test"}`:                         1,
 	} {
 		if got, ok := have[name]; !ok || got != want {
 			t.Errorf("%s is %v (there: %v), want %v", name, got, ok, want)
@@ -167,8 +167,8 @@ func TestStartRefuses(t *testing.T) {
 		{1, []string{"--token-file", tokens}, "access policy"},
 		{1, []string{"--token-file", dir + "/none"}, "no such file"},
 		{1, []string{"--tls-cert", tokens, "--tls-key", tokens}, "read the broker's certificate"},
-		{1, []string{"--journal", "memory:", "--max-body", "1GiB"}, "MaxBody"},
-		{1, []string{"--send-budget", "0", "--open-limit", "-1"}, "OpenLimit is -1"},
+		{2, []string{"--journal", "memory:", "--max-body", "1GiB"}, "--max-body is 1073741824 bytes"},
+		{2, []string{"--send-budget", "0", "--open-limit", "-1"}, "--open-limit is -1"},
 	} {
 		args := []string{"serve", "--http", ""}
 		for flag, value := range map[string]string{"--listen": listen, "--journal": "memory:"} {
@@ -289,6 +289,10 @@ func TestStopWithClients(t *testing.T) {
 	r := clitest.Start(t, clitest.Options{}, "receive", "q", "--addr", "unix:"+filepath.Join(dir, "s"), "--count", "2")
 	clitest.Run(t, "send", "q", "one", "--addr", "unix:"+filepath.Join(dir, "s")).Want(t, 0)
 	r.Out.AwaitText(t, "one\n")
+	// It is printed before it is acknowledged.
+	for tick := time.Tick(5 * time.Millisecond); !strings.Contains(clitest.Run(t, "queue", "describe", "q", "--output", "json", "--addr", "unix:"+filepath.Join(dir, "s")).Want(t, 0).Out, `"acked":1`); {
+		<-tick
+	}
 	b.Interrupt()
 	b.Wait(t).WantErr(t, 0, "broker stopped")
 	b = clitest.Start(t, clitest.Options{}, args...)
