@@ -26,6 +26,7 @@ var Layers = [][]Layer{
 		{Dir: "cmd/holdfast", What: "the binary: wires everything, maps URL schemes to drivers"},
 		{Dir: "bench", What: "comparisons with other systems"},
 		{Dir: "examples", What: "runnable programs for the documentation"},
+		{Dir: "servers", What: "servers that tests start; no part of the product"},
 	},
 	{
 		{Dir: "console", What: "web console"},

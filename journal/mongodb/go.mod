@@ -7,6 +7,7 @@ replace github.com/holdfastmq/holdfast => ../..
 require (
 	github.com/holdfastmq/holdfast v0.0.0
 	go.mongodb.org/mongo-driver/v2 v2.10.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (

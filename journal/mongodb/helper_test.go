@@ -5,21 +5,12 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
-
-// soak is the factor of the counts of tests under load.
-func soak() int {
-	if os.Getenv("HOLDFAST_SOAK") == "1" {
-		return 20
-	}
-	return 1
-}
 
 // writer appends records to a stream, and keeps what was acknowledged.
 type writer struct {
