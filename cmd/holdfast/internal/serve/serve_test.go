@@ -290,7 +290,7 @@ func TestStopWithClients(t *testing.T) {
 	clitest.Run(t, "send", "q", "one", "--addr", "unix:"+filepath.Join(dir, "s")).Want(t, 0)
 	r.Out.AwaitText(t, "one\n")
 	// It is printed before it is acknowledged.
-	for tick := time.Tick(5 * time.Millisecond); !strings.Contains(clitest.Run(t, "queue", "describe", "q", "--output", "json", "--addr", "unix:"+filepath.Join(dir, "s")).Want(t, 0).Out, `"acked":1`); {
+	for tick := time.Tick(5 * time.Millisecond); !strings.Contains(clitest.Run(t, "queue", "describe", "q", "--output", "json", "--addr", "unix:"+filepath.Join(dir, "s")).Want(t, 0).Out, `"acked": 1`); {
 		<-tick
 	}
 	b.Interrupt()
