@@ -75,7 +75,8 @@ type Journal struct {
 	markMu sync.Mutex
 	marked mark // the last one written
 	kept   map[uint32]markedStream
-	// damagedCheckpoints are the files of it that were not intact when the store was opened.
+	// damagedCheckpoints are the files of it that were not intact when the store was opened: damaged, or torn by a power cut. The other one was,
+	// and both are written anew soon. Under maintaining.
 	damagedCheckpoints []string
 	kick               chan struct{}
 	prepare            chan struct{}

@@ -121,11 +121,12 @@ func (j *Journal) tidy(ctx context.Context) error {
 	if !due && j.wanted.Load() || !due && short {
 		due = pos.n != j.ck.pos.n && (j.wanted.Load() || tail > int64(j.ck.size))
 	}
-	if due {
+	if due || len(j.damagedCheckpoints) > 0 {
 		j.wanted.Store(false)
 		if err := j.saveCheckpoint(ctx); err != nil {
 			return err
 		}
+		j.damagedCheckpoints = nil
 	}
 	return j.recycle()
 }
