@@ -7,6 +7,7 @@ replace (
 	github.com/holdfastmq/holdfast/journal/cassandra => ../../journal/cassandra
 	github.com/holdfastmq/holdfast/journal/hbase => ../../journal/hbase
 	github.com/holdfastmq/holdfast/journal/jetstream => ../../journal/jetstream
+	github.com/holdfastmq/holdfast/journal/mongodb => ../../journal/mongodb
 	github.com/holdfastmq/holdfast/journal/pebble => ../../journal/pebble
 	github.com/holdfastmq/holdfast/journal/postgres => ../../journal/postgres
 	github.com/holdfastmq/holdfast/journal/segment => ../../journal/segment
@@ -18,6 +19,7 @@ require (
 	github.com/holdfastmq/holdfast/journal/cassandra v0.0.0
 	github.com/holdfastmq/holdfast/journal/hbase v0.0.0
 	github.com/holdfastmq/holdfast/journal/jetstream v0.0.0
+	github.com/holdfastmq/holdfast/journal/mongodb v0.0.0
 	github.com/holdfastmq/holdfast/journal/pebble v0.0.0
 	github.com/holdfastmq/holdfast/journal/postgres v0.0.0
 	github.com/holdfastmq/holdfast/journal/segment v0.0.0
@@ -54,7 +56,7 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.13.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/klauspost/compress v1.20.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/minio/minlz v1.0.1-0.20250507153514-87eb42fe8882 // indirect
@@ -68,6 +70,10 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 	github.com/tidwall/btree v1.8.2 // indirect
+	github.com/xdg-go/scram v1.4.0 // indirect
+	github.com/xdg-go/stringprep v1.0.4 // indirect
+	github.com/youmark/pkcs8 v0.0.0-20240726163527-a2c0da244d78 // indirect
+	go.mongodb.org/mongo-driver/v2 v2.10.0 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/exp v0.0.0-20230626212559-97b1e661b5df // indirect
 	golang.org/x/sync v0.23.0 // indirect

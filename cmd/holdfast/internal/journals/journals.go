@@ -33,14 +33,16 @@ var schemes = map[string]struct {
 	open func(ctx context.Context, u *URL, o Options) (journal.Journal, error)
 	help string
 }{
-	"cassandra":  {openCassandra, cassandra.URLHelp},
-	"hbase":      {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
-	"memory":     {openMemory, "memory:     in this process, lost at its end"},
-	"nats":       {openNATS, "nats://USER:PASSWORD@HOST:PORT[,HOST:PORT]?sync=always  in NATS JetStream, for any number of brokers"},
-	"pebble":     {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
-	"segment":    {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
-	"postgres":   {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers; also postgresql://"},
-	"postgresql": {openPostgres, ""}, // as PostgreSQL's own clients write it
+	"cassandra":   {openCassandra, cassandra.URLHelp},
+	"hbase":       {openHBase, "hbase://HOST:PORT[,HOST:PORT]/[NAMESPACE:]TABLE?synced=true  in HBase, through Thrift2 gateways, for any number of brokers"},
+	"memory":      {openMemory, "memory:     in this process, lost at its end"},
+	"mongodb":     {openMongoDB, "mongodb://USER:PASSWORD@HOST[,HOST]/DATABASE  in MongoDB, for any number of brokers; also mongodb+srv://"},
+	"mongodb+srv": {openMongoDB, ""},
+	"nats":        {openNATS, "nats://USER:PASSWORD@HOST:PORT[,HOST:PORT]?sync=always  in NATS JetStream, for any number of brokers"},
+	"pebble":      {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
+	"segment":     {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
+	"postgres":    {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers; also postgresql://"},
+	"postgresql":  {openPostgres, ""}, // as PostgreSQL's own clients write it
 }
 
 // Help describes the URLs, one a line.
