@@ -190,8 +190,8 @@ func (j *Journal) begin(r *recovery) error {
 	case len(lost) > 0:
 		j.log.Error("journal: streams are open for reading only", "dir", j.dir, "err", &LossError{What: r.where, Missing: lost})
 	}
-	if j.refuse() != nil {
-		return nil
+	if j.refusal.Load() != nil {
+		return nil // only to be read
 	}
 	if r.clean {
 		if err := j.goOn(r); err != nil {
