@@ -28,7 +28,7 @@ type writer struct {
 	end   uint64
 	crc   uint32
 	acked []journal.Header
-	count atomic.Int64 // of acked, for others
+	count atomic.Int64  // of acked, for others
 	last  time.Time     // when the last one was acknowledged
 	gap   time.Duration // the longest time between two
 }

@@ -113,9 +113,13 @@ func TestRefused(t *testing.T) {
 		"MEMORY":  {func(c *njs.StreamConfig) { c.Storage = njs.MemoryStorage }, journal.ErrWeak, "storage is memory"},
 		"AGE":     {func(c *njs.StreamConfig) { c.MaxAge = time.Hour }, journal.ErrWeak, "max_age"},
 		"OLD":     {func(c *njs.StreamConfig) { c.MaxBytes, c.Discard = 1<<30, njs.DiscardOld }, journal.ErrWeak, "discard is old"},
-		"ASYNC":   {func(c *njs.StreamConfig) { c.PersistMode = njs.AsyncPersistMode; c.AllowAtomicPublish = false; c.Replicas = 1 }, journal.ErrWeak, "persist_mode"},
-		"WORK":    {func(c *njs.StreamConfig) { c.Retention = njs.InterestPolicy }, journal.ErrWeak, "retention"},
-		"SMALL":   {func(c *njs.StreamConfig) { c.MaxMsgSize = 10_000 }, journal.ErrInvalid, "max_msg_size"},
+		"ASYNC": {func(c *njs.StreamConfig) {
+			c.PersistMode = njs.AsyncPersistMode
+			c.AllowAtomicPublish = false
+			c.Replicas = 1
+		}, journal.ErrWeak, "persist_mode"},
+		"WORK":  {func(c *njs.StreamConfig) { c.Retention = njs.InterestPolicy }, journal.ErrWeak, "retention"},
+		"SMALL": {func(c *njs.StreamConfig) { c.MaxMsgSize = 10_000 }, journal.ErrInvalid, "max_msg_size"},
 	} {
 		cfg := wanted(&config{stream: name}, 3)
 		c.change(&cfg)
