@@ -51,6 +51,15 @@ func (o *owner) ask(ctx context.Context, what string, f func(a *turn)) error {
 	return nil
 }
 
+// read asks for something that f takes from the owner's state. What f returned when the context had ended already is nobody's.
+func read[T any](ctx context.Context, o *owner, what string, f func(a *turn) T) (T, error) {
+	var got, none T
+	if err := o.ask(ctx, what, func(a *turn) { got = f(a) }); err != nil {
+		return none, err // not got: f may still run
+	}
+	return got, nil
+}
+
 // command runs a command of the core that answers with a Reply.
 func (o *owner) command(ctx context.Context, what string, f func(a *turn, t queue.Token)) (queue.Reply, error) {
 	var r queue.Reply
@@ -86,8 +95,8 @@ func (ad admin) Create(ctx context.Context, name string, cfg queue.Config) error
 		return fmt.Errorf("create queue: %w", err)
 	}
 	if existed {
-		var have queue.Config
-		if err := o.ask(ctx, "create", func(*turn) { have = o.core.Config() }); err != nil {
+		have, err := read(ctx, o, "create", func(*turn) queue.Config { return o.core.Config() })
+		if err != nil {
 			return err
 		}
 		if have != cfg.WithDefaults() {

@@ -217,12 +217,8 @@ func runsAt(runs []queue.Delivery, at []located) (out []queue.Delivery) {
 }
 
 // locateNow locates messages as the core has them by now; those that are gone are left out.
-func (o *owner) locateNow(ctx context.Context, spans []queue.Span) (now []located, err error) {
-	err = o.ask(ctx, "locate messages of", func(*turn) { now = o.locate(spans) })
-	if err != nil {
-		return nil, err // not now: see ask
-	}
-	return now, nil
+func (o *owner) locateNow(ctx context.Context, spans []queue.Span) ([]located, error) {
+	return read(ctx, o, "locate messages of", func(*turn) []located { return o.locate(spans) })
 }
 
 // fail stops a queue whose storage is damaged, before worse is done. Other queues go on.

@@ -162,17 +162,17 @@ func (r *receiver) hand(out []holdfast.Run) {
 }
 
 // configOf returns the configuration of a queue, wherever it is.
-func (b *Broker) configOf(ctx context.Context, name string) (cfg queue.Config, err error) {
+func (b *Broker) configOf(ctx context.Context, name string) (queue.Config, error) {
 	o, err := b.owner(ctx, name, false)
 	var moved *holdfast.MovedError
 	if errors.As(err, &moved) {
 		info, err := b.o.Cluster.Elsewhere().Admin().Describe(ctx, name)
 		return info.Config, err
 	}
-	if err == nil {
-		err = o.ask(ctx, "look at", func(*turn) { cfg = o.core.Config() })
+	if err != nil {
+		return queue.Config{}, err
 	}
-	return cfg, err
+	return read(ctx, o, "look at", func(*turn) queue.Config { return o.core.Config() })
 }
 
 // openMove opens a sender of the mover's, to whichever broker has the queue.
