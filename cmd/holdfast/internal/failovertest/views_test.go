@@ -83,6 +83,10 @@ func TestTwoOwners(t *testing.T) {
 	each(t, func(t *testing.T, on store) {
 		url := on.url(on.open(t))
 		quiet := slog.New(slog.DiscardHandler)
+		beat := 100 * time.Millisecond
+		if on.soak {
+			beat = time.Second // a slower store
+		}
 		blind := "a" // the one that is not to have the queue
 		if placement.Score("a", "run") > placement.Score("b", "run") {
 			blind = "b"
@@ -98,7 +102,7 @@ func TestTwoOwners(t *testing.T) {
 				coord = lonely{coord, name}
 			}
 			n, err := cluster.Open(t.Context(), j, coord, cluster.Options{
-				Address: name, Heartbeat: 100 * time.Millisecond, Expiry: 300 * time.Millisecond, Broker: broker.Options{Logger: quiet}})
+				Address: name, Heartbeat: beat, Expiry: 3 * beat, Broker: broker.Options{Logger: quiet}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +119,7 @@ func TestTwoOwners(t *testing.T) {
 			e.doors[i] = n.Door()
 		}
 		await(t, "the queue", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			return e.doors[0].Admin().Create(ctx, "run", queue.Config{VisibilityTimeout: 2 * time.Second, RetryFirst: 20 * time.Millisecond, RetryCap: 100 * time.Millisecond}) == nil
 		})
