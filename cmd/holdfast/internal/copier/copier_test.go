@@ -126,13 +126,23 @@ func photo(t *testing.T, j journal.Journal, of journal.Info) string {
 
 // Issue: interrupted and resumed 20 times while senders write to the source and receivers empty it: the copy is of the source.
 func TestLiveSourceInterrupted(t *testing.T) {
-	src, dst := memory.New(), openPebble(t)
-	b := openBroker(t, src)
+	t.Run("memory to pebble", func(t *testing.T) { liveSourceInterrupted(t, memory.New(), openPebble(t)) })
+	t.Run("memory to jetstream", func(t *testing.T) { liveSourceInterrupted(t, memory.New(), openJetStream(t)) })
+	t.Run("postgres to pebble", func(t *testing.T) { liveSourceInterrupted(t, openPostgres(t), openPebble(t)) })
+	t.Run("postgres to jetstream", func(t *testing.T) { liveSourceInterrupted(t, openPostgres(t), openJetStream(t)) })
+}
+
+func liveSourceInterrupted(t *testing.T, src, dst journal.Journal) {
+	b := openBrokerWith(t, src, 400)
 	fill(t, b, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		// Not faster than the slowest target is.
+		tick := time.NewTicker(3 * time.Millisecond)
+		defer tick.Stop()
 		for i := 0; ctx.Err() == nil; i++ {
+			<-tick.C
 			m := holdfast.Message{Body: fmt.Appendf(nil, "live %d %s", i, make([]byte, i%500))}
 			if i%10 == 0 {
 				m.Delay = time.Hour

@@ -97,7 +97,12 @@ func openJetStream(t *testing.T) journal.Journal {
 // openBroker opens a broker that makes snapshots often. The caller closes it.
 func openBroker(t *testing.T, j journal.Journal) *broker.Broker {
 	t.Helper()
-	b, err := broker.Open(context.Background(), j, broker.Options{Logger: quiet, Persistent: persistent.Options{SnapshotEvents: 60, SnapshotBytes: 1}})
+	return openBrokerWith(t, j, 60)
+}
+
+func openBrokerWith(t *testing.T, j journal.Journal, snapshotEvents int64) *broker.Broker {
+	t.Helper()
+	b, err := broker.Open(context.Background(), j, broker.Options{Logger: quiet, Persistent: persistent.Options{SnapshotEvents: snapshotEvents, SnapshotBytes: persistent.Never}})
 	if err != nil {
 		t.Fatal(err)
 	}

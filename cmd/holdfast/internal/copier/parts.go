@@ -14,31 +14,22 @@ import (
 // maxListings bounds how often the parts are listed, of a source that changes them at the same time.
 const maxListings = 50
 
-// parts makes the target have the source's parts, those of one moment. It tells whether anything was to be done.
-func (s *stream) parts(ctx context.Context) (changed bool, err error) {
+// parts makes the target have the source's parts, those of one listing.
+func (s *stream) parts(ctx context.Context) error {
 	for range maxListings {
 		names, err := s.names(ctx)
 		if err != nil {
-			return changed, err
+			return err
 		}
-		did, all, err := s.writeParts(ctx, names)
-		changed = changed || did
+		all, err := s.writeParts(ctx, names)
 		if err != nil {
-			return changed, err
+			return err
 		}
-		if !all {
-			continue
-		}
-		again, err := s.names(ctx)
-		if err != nil {
-			return changed, err
-		}
-		if slices.Equal(names, again) {
-			did, err = s.deleteParts(ctx, names)
-			return changed || did, err
+		if all {
+			return s.deleteParts(ctx, names)
 		}
 	}
-	return changed, errors.New("the source changes its snapshots faster than they can be copied")
+	return errors.New("the source replaces its snapshots faster than they can be copied; copy again at a quieter time")
 }
 
 // names lists the source's parts, but for a note that an earlier copy has left.
@@ -65,7 +56,7 @@ func fixed(name string) bool {
 }
 
 // writeParts writes what the target does not have. all is false if a part was gone by the time that it was read.
-func (s *stream) writeParts(ctx context.Context, names []string) (changed, all bool, err error) {
+func (s *stream) writeParts(ctx context.Context, names []string) (all bool, err error) {
 	names = slices.Clone(names)
 	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
 	for _, name := range names {
@@ -74,10 +65,10 @@ func (s *stream) writeParts(ctx context.Context, names []string) (changed, all b
 		}
 		data, err := s.r.ReadPart(ctx, name)
 		if errors.Is(err, journal.ErrNotFound) {
-			return changed, false, nil
+			return false, nil
 		}
 		if err != nil {
-			return changed, false, err
+			return false, err
 		}
 		there, err := s.h.ReadPart(ctx, name)
 		switch {
@@ -85,36 +76,36 @@ func (s *stream) writeParts(ctx context.Context, names []string) (changed, all b
 			s.same[name] = fixed(name)
 			continue
 		case err != nil && !errors.Is(err, journal.ErrNotFound) && !errors.Is(err, journal.ErrCorrupt):
-			return changed, false, err
+			return false, err
 		}
 		if len(data) > s.lim.MaxPartBytes {
-			return changed, false, fmt.Errorf("%w: part %q of a snapshot has %d bytes, and it takes up to %d; open it with a larger limit (max-part), or choose another journal",
+			return false, fmt.Errorf("%w: part %q of a snapshot has %d bytes, and it takes up to %d; open it with a larger limit (max-part), or choose another journal",
 				ErrTarget, name, len(data), s.lim.MaxPartBytes)
 		}
 		if err := s.settle(ctx, func(ctx context.Context) error { return s.h.WritePart(ctx, name, data) }); err != nil {
-			return changed, false, err
+			return false, err
 		}
-		changed, s.same[name] = true, fixed(name)
+		s.same[name] = fixed(name)
 		s.res.Parts++
 		s.res.Bytes += int64(len(data))
 	}
-	return changed, true, nil
+	return true, nil
 }
 
 // deleteParts deletes what the source does not have.
-func (s *stream) deleteParts(ctx context.Context, names []string) (changed bool, err error) {
+func (s *stream) deleteParts(ctx context.Context, names []string) error {
 	there, err := s.h.Parts(ctx, "")
 	if err != nil {
-		return false, err
+		return err
 	}
 	there = slices.DeleteFunc(there, func(name string) bool {
 		_, ok := slices.BinarySearch(names, name)
 		return ok || name == noteName
 	})
 	if len(there) == 0 {
-		return false, nil
+		return nil
 	}
-	return true, s.settle(ctx, func(ctx context.Context) error { return s.h.DeleteParts(ctx, there) })
+	return s.settle(ctx, func(ctx context.Context) error { return s.h.DeleteParts(ctx, there) })
 }
 
 // verifyParts compares the target's parts with those of the source that are still there.

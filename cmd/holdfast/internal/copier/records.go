@@ -177,9 +177,7 @@ func (s *stream) bridge(ctx context.Context, info journal.Info) error {
 			return err
 		}
 	}
-	if len(live) > 0 {
-		s.lacking++ // those that were gone by now
-	}
+	s.lacking++
 	return s.skipTo(ctx, to)
 }
 

@@ -17,8 +17,8 @@ type stream struct {
 	uid  journal.UID
 	at   position // where the target ends
 
-	// lacking counts the records of this pass whose bodies the source had discarded: the deletes of their messages
-	// are at or before where the source ends by then, and have to be copied too.
+	// lacking counts what was not copied because the source had discarded it. Of bodies, the deletes of their messages
+	// are at or before where the source ends by then, and have to be copied too; of metas, the snapshots that stand for them.
 	lacking int
 	dead    []journal.Range // bodies that the source no longer has
 	same    map[string]bool // parts that never change, and are known to be in the target
@@ -33,8 +33,8 @@ type position struct {
 	epoch uint64
 }
 
-// maxPasses bounds how often the source is followed. A pass is shorter than the one before it.
-const maxPasses = 1000
+// maxPasses bounds how often the source is followed. Each time is shorter than the one before it, if the target is faster.
+const maxPasses = 100
 
 // run copies what the target does not have yet, and then compares.
 func (s *stream) run(ctx context.Context) error {
@@ -51,30 +51,33 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	// Snapshots come first: a target that somebody opens before it is complete then has snapshots beyond its end, and is
 	// refused instead of taken for an empty queue.
-	if _, err := s.parts(ctx); err != nil {
+	if err := s.parts(ctx); err != nil {
 		return err
 	}
 	for pass := 0; ; pass++ {
+		if _, err = s.follow(ctx); err != nil {
+			return err
+		}
 		if info, err = s.info(ctx); err != nil {
 			return err
 		}
-		s.lacking = 0
-		if err := s.records(ctx, info.End); err != nil {
+		if err = s.parts(ctx); err != nil {
 			return err
 		}
-		changed, err := s.parts(ctx)
+		// Once more behind the snapshots: they may be of later than where the target ends.
+		done, err := s.follow(ctx)
 		if err != nil {
 			return err
 		}
-		if s.lacking == 0 && !changed {
+		if done {
 			break
 		}
 		if pass == maxPasses {
-			return fmt.Errorf("complete up to seq %d, but the source discards faster than it can be followed; copy again at a quieter time", s.at.end)
+			return fmt.Errorf("copied up to seq %d, but the source discards faster than it can be followed; copy again at a quieter time", s.at.end)
 		}
 	}
 	s.res.End = s.at.end
-	// Of before the last look at the parts: so they stand for everything below.
+	// As it was before the last look at the snapshots: so they stand for everything below.
 	err = s.settle(ctx, func(ctx context.Context) error { return s.h.DiscardMeta(ctx, info.Low) })
 	if err != nil {
 		return err
@@ -90,6 +93,18 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	s.res.SourceEnd = info.End
 	return err
+}
+
+// follow copies records up to where the source ends now. done tells that what the target has then is of one moment: none of
+// the records lacked its body, and none was discarded before it could be copied, which only later snapshots stand for.
+func (s *stream) follow(ctx context.Context) (done bool, err error) {
+	info, err := s.info(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.lacking = 0
+	err = s.records(ctx, info.End)
+	return s.lacking == 0, err
 }
 
 // info reads the source's state, of the life that is being copied.
