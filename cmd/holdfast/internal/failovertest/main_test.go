@@ -50,7 +50,9 @@ var stores = []store{
 		}
 		return withOptions("nats://holdfast:holdfast@"+strings.Join(hosts, ",")+unique("/T"), "sync=always&replicas=3")
 	}},
-	{"cassandra", 3, true, func(s *testserver.Server) string { return withOptions(s.URL()[:strings.LastIndex(s.URL(), "/")]+unique("/t"), "replication=3") }},
+	{"cassandra", 3, true, func(s *testserver.Server) string {
+		return withOptions(s.URL()[:strings.LastIndex(s.URL(), "/")]+unique("/t"), "replication=3")
+	}},
 }
 
 // open starts a store's server for a test alone, or for all tests of it.

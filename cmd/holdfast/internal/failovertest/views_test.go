@@ -35,19 +35,20 @@ func (l lonely) Members(ctx context.Context) (map[string][]byte, error) {
 // either is a link to two brokers that do not agree: each opening goes to the other one.
 type either struct {
 	doors [2]holdfast.Link
+	limit time.Duration // of an opening: where a broker waits to know more, the other one is asked
 	n     atomic.Int64
 }
 
 func (e *either) next() holdfast.Link { return e.doors[e.n.Add(1)%2] }
 
 func (e *either) OpenSender(ctx context.Context, queue string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, e.limit)
 	defer cancel()
 	return e.next().OpenSender(ctx, queue, c, ev)
 }
 
 func (e *either) OpenReceiver(ctx context.Context, queue string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, e.limit)
 	defer cancel()
 	return e.next().OpenReceiver(ctx, queue, c, ev)
 }
@@ -62,7 +63,7 @@ type newest struct {
 
 func (a newest) Describe(ctx context.Context, name string) (info holdfast.QueueInfo, err error) {
 	for _, d := range a.e.doors {
-		limited, cancel := context.WithTimeout(ctx, time.Second)
+		limited, cancel := context.WithTimeout(ctx, a.e.limit)
 		got, e := d.Admin().Describe(limited, name)
 		cancel()
 		if e == nil && got.Epoch > info.Epoch {
@@ -87,11 +88,11 @@ func TestTwoOwners(t *testing.T) {
 		if on.soak {
 			beat = time.Second // a slower store
 		}
+		e := &either{limit: 10 * beat}
 		blind := "a" // the one that is not to have the queue
 		if placement.Score("a", "run") > placement.Score("b", "run") {
 			blind = "b"
 		}
-		e := &either{}
 		for i, name := range []string{"a", "b"} {
 			j, err := journals.Open(t.Context(), url, journals.Options{Logger: quiet})
 			if err != nil {
