@@ -391,7 +391,9 @@ func TestOwnerChangesMeanwhile(t *testing.T) {
 				}
 				mustBe(t, s.WritePart(t.Context(), fmt.Sprintf("part %d", end.First), []byte("data")))
 			}
-			write(700, false) // more than one batch
+			write(512, false) // two batches, and nothing more
+			copyAll(t, src, memory.New())
+			write(188, false)
 			takeovers := 0
 			o := copier.Options{Logger: quiet, Progress: func(p copier.Progress) {
 				if p.Seq > uint64(300*(takeovers+1)) && takeovers < 3 && !p.Verifying {

@@ -39,7 +39,8 @@ func (s *stream) records(ctx context.Context, to uint64) error {
 // meanwhile.
 func (s *stream) kept(ctx context.Context, to uint64) error {
 	var batch []*journal.Record
-	size, next := 0, s.at.end+1
+	begin := s.at.end + 1
+	size, next := 0, begin
 	flush := func() error {
 		err := s.flush(ctx, batch)
 		batch, size = nil, 0
@@ -63,7 +64,7 @@ func (s *stream) kept(ctx context.Context, to uint64) error {
 			}
 		}
 	}
-	if len(batch) == 0 && next == s.at.end+1 {
+	if next == begin {
 		// Nothing was there: the source's state decides what that means.
 		if info, err := s.info(ctx); err != nil || info.Low > next {
 			return err
