@@ -169,7 +169,7 @@ func work(ctx context.Context, t *testing.T, b *killtest.Broker) (string, int) {
 		return out.String(), exit.ExitCode()
 	case ok := <-empty:
 		_ = c.Process.Kill()
-		_ = <-dead // it was killed
+		<-dead // it was killed
 		if !ok {
 			t.Fatal("the queue does not become empty")
 		}
