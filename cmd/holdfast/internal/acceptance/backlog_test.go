@@ -30,7 +30,7 @@ func TestBacklogIsCheap(t *testing.T) {
 	})
 	t.Run("special", func(t *testing.T) {
 		testBacklog(t, &backlog{600 * mib, 5 * time.Second, func(i int) holdfast.Message {
-			m := holdfast.Message{Body: body, Key: fmt.Sprintf("key-%d", i), TTL: 24*time.Hour + time.Duration(i%1_000_003)*time.Millisecond}
+			m := holdfast.Message{Body: body, Key: fmt.Sprintf("key-%d", i), TTL: 48*time.Hour + time.Duration(i%1_000_003)*time.Millisecond}
 			if i > 0 { // there must be one to receive
 				m.Delay = time.Hour + time.Duration(i*7919%86_400_000)*time.Millisecond
 			}
