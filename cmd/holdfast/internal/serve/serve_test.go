@@ -398,7 +398,7 @@ func TestTLSAndTokens(t *testing.T) {
 	clitest.Run(t, with("receive", "orders", "--count", "1", "--tls-cert", ops.cert, "--tls-key", ops.key)...).WantOut(t, "x\n")
 	clitest.Run(t, with("queue", "delete", "orders.eu", "--yes", "--tls-cert", ops.cert, "--tls-key", ops.key)...).Want(t, 0)
 	// Without trust in the CA there is no connection.
-	clitest.Run(t, "send", "orders", "x", "--addr", addr, "--tls", "--token", secret, "--timeout", "300ms").WantErr(t, 1, "certificate")
+	clitest.Run(t, "send", "orders", "x", "--addr", addr, "--tls", "--token", secret, "--timeout", "3s").WantErr(t, 1, "certificate")
 
 	// The files are read again by SIGHUP.
 	if err := os.WriteFile(tokens, []byte(strings.Replace(policy, secret, later, 1)), 0o600); err != nil {
