@@ -41,7 +41,7 @@ func TestUnknownOutcome(t *testing.T) {
 		t.Error(err)
 	}
 	stop(syscall.SIGCONT)
-	clitest.RunIn(t, "one\ntwo\nthree\nfour\n", args...).WantErr(t, 0, "were stored before")
+	clitest.RunIn(t, "one\ntwo\nthree\nfour\n", args...).WantErr(t, 0, "stored before")
 	r := clitest.Run(t, "receive", "q", "--wait", "300ms", "--addr", b.Addr).Want(t, 0)
 	if r.Out != "one\ntwo\nthree\nfour\n" {
 		t.Errorf("received %q", r.Out)
