@@ -169,7 +169,7 @@ func work(ctx context.Context, t *testing.T, b *killtest.Broker) (string, int) {
 		return out.String(), exit.ExitCode()
 	case ok := <-empty:
 		_ = c.Process.Kill()
-		<-dead // it was killed
+		t.Logf("the worker, killed: %v", <-dead)
 		if !ok {
 			t.Fatal("the queue does not become empty")
 		}
