@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -161,6 +162,22 @@ func (s *Server) Stop() error {
 		return fmt.Errorf("test server %s: stop: %w", s.name, err)
 	}
 	return nil
+}
+
+// Run runs servers/NAME/TOOL with the server's folder and args, and returns what it printed. The error has that too.
+func (s *Server) Run(ctx context.Context, tool string, args ...string) (string, error) {
+	root, err := scripts()
+	if err == nil {
+		err = s.own("run a tool on")
+	}
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(root, s.name, tool), append([]string{s.dir}, args...)...).CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("test server %s: %s %s: %w\n%s", s.name, tool, strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
 }
 
 func (s *Server) own(what string) error {
