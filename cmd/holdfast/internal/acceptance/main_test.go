@@ -70,7 +70,7 @@ func serveOn(t testing.TB, dir, data string, args ...string) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, dir: dir, data: data, log: log, args: append([]string{
-		"serve", "--journal", "pebble:" + data, "--listen", "unix:" + filepath.Join(dir, "s"), "--http", "unix:" + filepath.Join(dir, "h")}, args...)}
+		"serve", "--journal", clitest.Journal(data), "--listen", "unix:" + filepath.Join(dir, "s"), "--http", "unix:" + filepath.Join(dir, "h")}, args...)}
 	t.Cleanup(func() {
 		if s.Process != nil {
 			if err := s.Kill(); err != nil {

@@ -3,12 +3,11 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/connect"
-	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/serve"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 )
 
 // dirWord stands for the benchmark's directory in the URL of a journal.
@@ -51,16 +50,13 @@ type Options struct {
 }
 
 // defaultJournal is that of serve, in the benchmark's directory.
-func defaultJournal() string {
-	scheme, _, _ := strings.Cut(serve.DefaultJournal, ":")
-	return scheme + ":" + dirWord + "/data"
-}
+const defaultJournal = journals.DefaultScheme + ":" + dirWord + "/data"
 
 func newOptions() *Options {
 	return &Options{
 		payload: 100, window: 1000, senders: 1, receivers: 1, queues: 1, duration: cli.Duration(5 * time.Second), warmup: cli.Duration(time.Second), runs: 1,
 		messages: 1_000_000, durability: cli.Choice{Value: "synced", Of: []string{"synced", "buffered"}}, network: cli.Choice{Value: "tcp", Of: []string{"tcp", "unix"}},
-		journal: defaultJournal(), dir: ".", ceiling: cli.Duration(time.Second), output: cli.Choice{Value: "table", Of: []string{"table", "json"}},
+		journal: defaultJournal, dir: ".", ceiling: cli.Duration(time.Second), output: cli.Choice{Value: "table", Of: []string{"table", "json"}},
 	}
 }
 

@@ -3,6 +3,7 @@ package clitest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/root"
 )
 
@@ -266,6 +268,15 @@ func Clean() error {
 		return nil
 	}
 	return os.RemoveAll(filepath.Dir(built))
+}
+
+// JournalEnv names the environment variable with the scheme of the embedded journal that tests run brokers on, where they have no reason to choose:
+// the default, or pebble.
+const JournalEnv = "HOLDFAST_TEST_JOURNAL"
+
+// Journal returns the URL of an embedded journal in a directory, on the driver that the environment names, the default if none.
+func Journal(dir string) string {
+	return cmp.Or(os.Getenv(JournalEnv), journals.DefaultScheme) + ":" + dir
 }
 
 // Soak tells that tests run at their full counts.

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/client"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/proc"
 	"github.com/holdfastmq/holdfast/queue"
 )
@@ -125,7 +126,7 @@ func (s *story) current() *proc.Process {
 func (s *story) start(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	b, err := proc.Start(s.o.Binary, []string{
-		"serve", "--journal", "pebble:" + filepath.Join(s.dir, "data"), "--listen", s.addr, "--http", ""}, s.log)
+		"serve", "--journal", journals.DefaultScheme + ":" + filepath.Join(s.dir, "data"), "--listen", s.addr, "--http", ""}, s.log)
 	if err != nil {
 		return 0, err
 	}

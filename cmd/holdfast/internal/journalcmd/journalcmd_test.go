@@ -15,7 +15,7 @@ import (
 func store(t *testing.T) (dir, url string) {
 	t.Helper()
 	dir = filepath.Join(clitest.Dir(t), "data")
-	url = "pebble:" + dir
+	url = clitest.Journal(dir)
 	clitest.Run(t, "send", "full", "alpha", "beta", "gamma", "--journal", url).Want(t, 0)
 	clitest.Run(t, "receive", "full", "--count", "1", "--journal", url).WantOut(t, "alpha\n")
 	clitest.Run(t, "send", "empty", "x", "--journal", url).Want(t, 0)
@@ -128,7 +128,7 @@ func TestVerifyDamagedBody(t *testing.T) {
 // copies nothing; and a target that was written to is refused.
 func TestCopy(t *testing.T) {
 	dir, url := store(t)
-	dst := "pebble:" + filepath.Join(filepath.Dir(dir), "copy")
+	dst := clitest.Journal(filepath.Join(filepath.Dir(dir), "copy"))
 	clitest.Run(t, "queue", "delete", "empty", "--yes", "--journal", url).Want(t, 0)
 	r := clitest.Run(t, "journal", "copy", url, dst).WantErr(t, 0, "2 streams are copied")
 	want := regexp.MustCompile(`^copied\tqueue/empty\tcomplete up to seq \d+, .*, dropped\ncopied\tqueue/full\tcomplete up to seq \d+, \d+ records, 1 bodies, \d+ parts, .*, \d+ records compared\n$`)

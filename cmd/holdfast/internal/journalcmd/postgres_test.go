@@ -26,7 +26,7 @@ func TestPostgres(t *testing.T) {
 	})
 	dir, url := store(t)
 	there := fmt.Sprintf("%s?schema=journalcmd_%d", server.URL(), time.Now().UnixNano())
-	back := "pebble:" + filepath.Join(filepath.Dir(dir), "back")
+	back := clitest.Journal(filepath.Join(filepath.Dir(dir), "back"))
 	for _, command := range []string{"verify", "dump"} {
 		clitest.Run(t, "journal", command, there).WantErr(t, 1, "holds no journal")
 	}

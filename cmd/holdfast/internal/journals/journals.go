@@ -39,8 +39,8 @@ var schemes = map[string]struct {
 	"mongodb":     {openMongoDB, "mongodb://USER:PASSWORD@HOST[,HOST]/DATABASE  in MongoDB, for any number of brokers; also mongodb+srv://"},
 	"mongodb+srv": {openMongoDB, ""},
 	"nats":        {openNATS, "nats://USER:PASSWORD@HOST:PORT[,HOST:PORT]?sync=always  in NATS JetStream, for any number of brokers"},
-	"pebble":      {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time"},
-	"segment":     {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time"},
+	"pebble":      {openPebble, "pebble:DIR  in a directory of this machine, for one process at a time, on Pebble"},
+	"segment":     {openSegment, "segment:DIR  the segment log, in a directory of this machine, for one process at a time (the default)"},
 	"postgres":    {openPostgres, "postgres://USER:PASSWORD@HOST/DATABASE  in PostgreSQL, for any number of brokers; also postgresql://"},
 	"postgresql":  {openPostgres, ""}, // as PostgreSQL's own clients write it
 }
@@ -74,7 +74,10 @@ func Open(ctx context.Context, text string, o Options) (journal.Journal, error) 
 	if err != nil {
 		return nil, err
 	}
-	j, err := schemes[u.Scheme].open(ctx, u, o)
+	var j journal.Journal
+	if err = u.checkKind(); err == nil {
+		j, err = schemes[u.Scheme].open(ctx, u, o)
+	}
 	if err == nil {
 		err = u.leftOver()
 	}

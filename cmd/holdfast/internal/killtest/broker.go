@@ -1,7 +1,6 @@
 package killtest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,16 +28,12 @@ type Broker struct {
 	p  *proc.Process
 }
 
-// JournalEnv names the environment variable with the scheme of the embedded journal that brokers are started on: pebble, the default, or
-// segment.
-const JournalEnv = "HOLDFAST_TEST_JOURNAL"
-
 // NewBroker starts a broker.
 func NewBroker(t testing.TB, args ...string) *Broker {
 	t.Helper()
 	dir := clitest.Dir(t)
 	b := &Broker{Addr: "unix:" + filepath.Join(dir, "s"), Dir: filepath.Join(dir, "data"), t: t}
-	b.args = append([]string{"serve", "--listen", b.Addr, "--http", "", "--journal", cmp.Or(os.Getenv(JournalEnv), "pebble") + ":" + b.Dir}, args...)
+	b.args = append([]string{"serve", "--listen", b.Addr, "--http", "", "--journal", clitest.Journal(b.Dir)}, args...)
 	var err error
 	if b.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)

@@ -204,7 +204,7 @@ func TestWatch(t *testing.T) {
 
 // On a store directly, list waits until each queue is recovered.
 func TestEmbeddedList(t *testing.T) {
-	url := "pebble:" + clitest.Dir(t) + "/data"
+	url := clitest.Journal(clitest.Dir(t) + "/data")
 	clitest.Run(t, "send", "a", "1", "--journal", url).Want(t, 0)
 	clitest.Run(t, "send", "b", "1", "2", "--journal", url).Want(t, 0)
 	table := squeeze(clitest.Run(t, "queue", "list", "--journal", url).Want(t, 0).Out)
@@ -237,7 +237,7 @@ func TestDeadLetterMissing(t *testing.T) {
 // A mistyped directory does not become a store: only what creates something makes one.
 func TestNoSuchStore(t *testing.T) {
 	dir := filepath.Join(clitest.Dir(t), "typo")
-	journal := "pebble:" + dir
+	journal := clitest.Journal(dir)
 	for _, args := range [][]string{{"queue", "list"}, {"queue", "describe", "q"}, {"queue", "watch", "--count", "1"}, {"receive", "q", "--wait", "1s"}, {"queue", "purge", "q", "--yes"}} {
 		clitest.Run(t, append(args, "--journal", journal)...).WantErr(t, 1, "there is no journal in "+dir)
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {

@@ -132,7 +132,7 @@ func TestClient(t *testing.T) {
 
 	var log bytes.Buffer
 	serve := exec.CommandContext(t.Context(), filepath.Join(binary(t), "holdfast"), "serve",
-		"--journal", "pebble:"+filepath.Join(dir, "data"), "--listen", addr, "--http", freeAddr(t))
+		"--journal", "segment:"+filepath.Join(dir, "data"), "--listen", addr, "--http", freeAddr(t))
 	serve.Stderr = &log
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ The file is YAML: names of flags with their values, or lists of values; below th
 
   addr: unix:/run/holdfast.sock
   serve:
-    journal: pebble:/var/lib/holdfast
+    journal: segment:/var/lib/holdfast
     listen: [unix:/run/holdfast.sock, 127.0.0.1:9650]
   queue:
     output: json

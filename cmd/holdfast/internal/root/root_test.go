@@ -69,7 +69,7 @@ func TestSettings(t *testing.T) {
 	run(map[string]string{"HOLDFAST_CONFIG": file}, "send", "q", "from the file").Want(t, 0)
 	run(nil, "receive", "q", "--config", file).WantOut(t, "from the environment\n")
 	run(map[string]string{"HOLDFAST_OUTPUT": "raw"}, "receive", "q", "--config", file).WantOut(t, "from the file")
-	journal := map[string]string{"HOLDFAST_JOURNAL": "pebble:" + dir + "/data"}
+	journal := map[string]string{"HOLDFAST_JOURNAL": clitest.Journal(dir + "/data")}
 	run(journal, "send", "q", "on a store", "--config", file).Want(t, 0)
 	run(journal, "receive", "q", "--count", "1", "--wait", "100ms", "--addr", addr).Want(t, 1)
 	run(journal, "receive", "q", "--count", "1").WantOut(t, "on a store\n")

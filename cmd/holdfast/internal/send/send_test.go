@@ -313,7 +313,7 @@ func TestInterruptIdle(t *testing.T) {
 
 // The same on a store directly, without a broker.
 func TestEmbedded(t *testing.T) {
-	url := "pebble:" + filepath.Join(clitest.Dir(t), "data")
+	url := clitest.Journal(filepath.Join(clitest.Dir(t), "data"))
 	if got := ids(t, clitest.Run(t, "send", "q", "a", "b", "--journal", url).Want(t, 0).Out); len(got) != 2 || got[0][:32] != got[1][:32] {
 		t.Error(got)
 	}
@@ -330,9 +330,9 @@ func TestStorageFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Twice of what is free is to be kept free: there is room for acknowledgements, and none for messages.
-	journal := fmt.Sprintf("pebble:%s/store?reserve=%dB", dir, 2*disk.Bavail*uint64(disk.Bsize))
+	journal := fmt.Sprintf("%s?reserve=%dB", clitest.Journal(dir+"/store"), 2*disk.Bavail*uint64(disk.Bsize))
 	clitest.Run(t, "send", "q", "x", "--journal", journal, "--timeout", "1500ms").
 		WantErr(t, 1, "queue q: waiting to send: ").WantErr(t, 1, "queue q: nothing is stored").WantErr(t, 1, "could not be used for 1.5s: storage full")
 	clitest.Run(t, "send", "q", "x", "--journal", journal, "--no-wait").WantErr(t, 1, "not stored").WantErr(t, 1, "storage full")
-	clitest.Run(t, "send", "q", "x", "--journal", "pebble:"+dir+"/store").Want(t, 0)
+	clitest.Run(t, "send", "q", "x", "--journal", clitest.Journal(dir+"/store")).Want(t, 0)
 }

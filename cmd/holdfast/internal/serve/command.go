@@ -16,10 +16,12 @@ import (
 
 // The addresses that a broker listens on, if it is told none.
 const (
-	DefaultListen  = "127.0.0.1:9650"
-	DefaultHTTP    = "127.0.0.1:9651"
-	DefaultJournal = "pebble:./holdfast-data"
+	DefaultListen = "127.0.0.1:9650"
+	DefaultHTTP   = "127.0.0.1:9651"
 )
+
+// defaultDir is where the journal is, if none is named.
+const defaultDir = "./holdfast-data"
 
 // DefaultCache is the memory for messages that will soon be handed out: less than an embedded broker's, so that the whole process stays
 // small.
@@ -62,6 +64,8 @@ SIGHUP reads the token file and the certificates again.
 Journals:
 ` + journals.Help() + `
 
+Without --journal, a Pebble store that is in ` + defaultDir + ` already goes on being used, which the log says.
+
 Brokers on the same replicated journal share its queues: each has a part of them, and takes over those of one that dies or
 leaves. Any of them takes any client and sends it on to the one that has the queue. They must reach each other at their
 --advertise addresses.
@@ -69,13 +73,13 @@ leaves. Any of them takes any client and sends it on to the one that has the que
 On the --http address: /healthz (the process lives), /readyz (all of its queues are recovered), /readyz?queue=QUEUE (that one can be
 used, at whichever broker), /metrics (Prometheus).`,
 		Example: `  holdfast serve
-  holdfast serve --journal pebble:/var/lib/holdfast --listen 127.0.0.1:9650 --listen unix:/run/holdfast.sock
+  holdfast serve --journal segment:/var/lib/holdfast --listen 127.0.0.1:9650 --listen unix:/run/holdfast.sock
   holdfast serve --listen 0.0.0.0:9650 --tls-cert broker.pem --tls-key broker.key --token-file tokens`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), a, f) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.journal, "journal", DefaultJournal, "`URL` of the journal")
+	fs.StringVar(&f.journal, "journal", journals.DefaultScheme+":"+defaultDir, "`URL` of the journal")
 	fs.StringSliceVar(&f.listen, "listen", []string{DefaultListen}, "`address` for clients, HOST:PORT or unix:PATH; can be repeated")
 	fs.StringVar(&f.http, "http", DefaultHTTP, "`address` for /healthz, /readyz and /metrics, HOST:PORT or unix:PATH; empty for none")
 	fs.BoolVar(&f.pprof, "pprof", false, "serve profiles of this process at the --http address, below /debug/pprof/")

@@ -92,6 +92,15 @@ func (p *process) check() (err error) {
 	if len(p.f.listen) == 0 {
 		return cli.Usagef("--listen names no address")
 	}
+	if p.a.Source("journal") == cli.FromDefault {
+		var move string
+		if p.f.journal, move, err = journals.Default(defaultDir); err != nil {
+			return err
+		}
+		if move != "" {
+			p.a.Log.Info(move)
+		}
+	}
 	if _, err := journals.Parse(p.f.journal); err != nil {
 		return cli.Usage(err)
 	}

@@ -59,7 +59,7 @@ func get(t *testing.T, socket, path string) (int, string) {
 // Health, readiness, and metrics for everything that an operator asks about a queue.
 func TestHealthAndMetrics(t *testing.T) {
 	socket := filepath.Join(clitest.Dir(t), "http")
-	addr, _ := clitest.Serve(t, "--http", "unix:"+socket, "--journal", "pebble:"+filepath.Join(clitest.Dir(t), "data"))
+	addr, _ := clitest.Serve(t, "--http", "unix:"+socket, "--journal", clitest.Journal(filepath.Join(clitest.Dir(t), "data")))
 	clitest.Run(t, "queue", "create", "jobs", "--retry-first", "1h", "--retry-cap", "1h", "--addr", addr).Want(t, 0)
 	clitest.Run(t, "send", "jobs", "a", "b", "c", "--addr", addr).Want(t, 0)
 	clitest.Run(t, "send", "jobs", "later", "--delay", "1h", "--addr", addr).Want(t, 0)
@@ -157,13 +157,13 @@ func TestStartRefuses(t *testing.T) {
 		want string
 	}{
 		{2, []string{"--journal", "oracle:x"}, `"oracle:x" is not the URL of a journal`},
-		{2, []string{"--journal", "pebble:" + dir + "/d?memtabel=1MiB"}, `unknown option "memtabel"`},
+		{2, []string{"--journal", "segment:" + dir + "/d?segmnt=1MiB"}, `unknown option "segmnt"`},
 		{2, []string{"--max-body", "much"}, "is not a size"},
 		{2, []string{"extra"}, "serve takes no arguments, and got 1 arguments"},
 		{2, []string{"--tls-cert", "x"}, "--tls-cert and --tls-key go together"},
 		{2, []string{"--tls-client-ca", "x"}, "--tls-client-ca needs"},
 		{1, []string{"--listen", addr}, "address already in use"},
-		{2, []string{"--listen", "0.0.0.0:0", "--journal", "pebble:" + dir + "/none"}, "others than this machine can reach it"},
+		{2, []string{"--listen", "0.0.0.0:0", "--journal", "segment:" + dir + "/none"}, "others than this machine can reach it"},
 		{1, []string{"--token-file", tokens}, "access policy"},
 		{1, []string{"--token-file", dir + "/none"}, "no such file"},
 		{1, []string{"--tls-cert", tokens, "--tls-key", tokens}, "read the broker's certificate"},
@@ -186,7 +186,7 @@ func TestStartRefuses(t *testing.T) {
 // Two processes on one directory: the second is told who has it.
 func TestTwoProcesses(t *testing.T) {
 	dir := clitest.Dir(t)
-	url := "pebble:" + filepath.Join(dir, "data")
+	url := clitest.Journal(filepath.Join(dir, "data"))
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestRealSignals(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
 	defer cancel()
 	start := func() *proc.Process {
-		p, err := proc.Start(clitest.Binary(t), []string{"serve", "--journal", "pebble:" + filepath.Join(dir, "data"), "--listen", "unix:" + sock, "--http", "unix:" + web}, log)
+		p, err := proc.Start(clitest.Binary(t), []string{"serve", "--journal", clitest.Journal(filepath.Join(dir, "data")), "--listen", "unix:" + sock, "--http", "unix:" + web}, log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestRealSignals(t *testing.T) {
 // A graceful stop ends although clients are connected and wait, and a receiver goes on when the broker is back.
 func TestStopWithClients(t *testing.T) {
 	dir := clitest.Dir(t)
-	args := []string{"serve", "--journal", "pebble:" + filepath.Join(dir, "data"), "--listen", "unix:" + filepath.Join(dir, "s"), "--http", ""}
+	args := []string{"serve", "--journal", clitest.Journal(filepath.Join(dir, "data")), "--listen", "unix:" + filepath.Join(dir, "s"), "--http", ""}
 	b := clitest.Start(t, clitest.Options{}, args...)
 	b.Err.AwaitText(t, "broker serves")
 	r := clitest.Start(t, clitest.Options{}, "receive", "q", "--addr", "unix:"+filepath.Join(dir, "s"), "--count", "2")
