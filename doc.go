@@ -1,8 +1,8 @@
 // Package holdfast is a queue as its users see it: send, receive, acknowledge,
 // whether the broker runs in the same process or at the other end of a connection.
 //
-//	j, err := pebble.Open("./data", pebble.Options{})  // or any other journal
-//	b, err := broker.Open(ctx, j, broker.Options{})    // or client.Dial for a remote one
+//	j, err := segment.Open("./data", segment.Options{}) // or any other journal
+//	b, err := broker.Open(ctx, j, broker.Options{})     // or client.Dial for a remote one
 //	q := b.Queue("orders")
 //	id, err := q.Send(ctx, holdfast.Message{Body: body})              // returns once it is stored
 //	err = q.Consume(ctx, handle, holdfast.ConsumeOptions{Workers: 4}) // leases, retries, drain

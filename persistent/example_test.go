@@ -85,7 +85,7 @@ func process(ctx context.Context, a *persistent.Actor[deposit, Deposit], m Depos
 // crashes in between.
 func ExampleOpen() {
 	ctx := context.Background()
-	j := memory.New() // pebble.Open(ctx, "pebble:./data") in a program
+	j := memory.New() // segment.Open("./data", segment.Options{}) in a program
 	a, err := openAccount(ctx, j)
 	if err != nil {
 		fmt.Println(err)

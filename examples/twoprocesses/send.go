@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastmq/holdfast/client"
 	"github.com/holdfastmq/holdfast/delivery"
 	"github.com/holdfastmq/holdfast/delivery/durable"
-	"github.com/holdfastmq/holdfast/journal/pebble"
+	"github.com/holdfastmq/holdfast/journal/segment"
 )
 
 // send is the shop: it sends orders up to number count, and says which are confirmed.
@@ -23,7 +23,7 @@ func send(ctx context.Context, address, store string, from, count uint64) (err e
 		Remote: c.Consumer(consumerName), ProducerID: "shop", WindowSize: 64, ResendTimeout: 200 * time.Millisecond, ResendCap: 2 * time.Second,
 	}
 	if store != "" {
-		j, failed := pebble.Open(store, pebble.Options{})
+		j, failed := segment.Open(store, segment.Options{})
 		if failed != nil {
 			return failed
 		}
