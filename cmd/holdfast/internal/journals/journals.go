@@ -75,7 +75,7 @@ func Open(ctx context.Context, text string, o Options) (journal.Journal, error) 
 		return nil, err
 	}
 	var j journal.Journal
-	if err = u.checkKind(); err == nil {
+	if err = errors.Join(u.checkSecret(), u.checkKind()); err == nil {
 		j, err = schemes[u.Scheme].open(ctx, u, o)
 	}
 	if err == nil {
@@ -85,7 +85,7 @@ func Open(ctx context.Context, text string, o Options) (journal.Journal, error) 
 		if j != nil {
 			err = errors.Join(err, j.Close())
 		}
-		return nil, fmt.Errorf("open journal %s: %w", u.Redacted(), err)
+		return nil, fmt.Errorf("open journal %s: %w", u.Redacted(), u.redact(err))
 	}
 	return j, nil
 }
@@ -105,25 +105,17 @@ type URL struct {
 func Parse(text string) (*URL, error) {
 	scheme, place, ok := strings.Cut(text, ":")
 	if _, known := schemes[scheme]; !ok || !known {
-		return nil, fmt.Errorf("%q is %w; there are\n%s", text, ErrURL, Help())
+		return nil, fmt.Errorf("%q is %w; there are\n%s", Redacted(text), ErrURL, Help())
 	}
 	u := &URL{Scheme: scheme, Place: place, text: text, used: map[string]bool{}}
 	if place, query, ok := strings.Cut(place, "?"); ok {
-		v, err := url.ParseQuery(query)
-		if err != nil {
-			return nil, fmt.Errorf("%q is %w: its options: %w", text, ErrURL, err)
+		var err error
+		u.Place = place
+		if u.options, err = url.ParseQuery(query); err != nil {
+			return nil, u.redact(fmt.Errorf("%q is %w: its options: %w", Redacted(text), ErrURL, err))
 		}
-		u.Place, u.options = place, v
 	}
 	return u, nil
-}
-
-// Redacted returns the URL for logs: without its options, and without a password.
-func (u *URL) Redacted() string {
-	if p, err := url.Parse(u.Scheme + ":" + u.Place); err == nil {
-		return p.Redacted()
-	}
-	return u.Scheme + ":…"
 }
 
 // option returns the value of an option, and marks it as known.
@@ -138,15 +130,6 @@ func (u *URL) whole() string {
 		u.used[name] = true
 	}
 	return u.text
-}
-
-// Redacted returns the URL of a journal for logs: without its options, and without a password.
-func Redacted(text string) string {
-	u, err := Parse(text)
-	if err != nil {
-		return "…"
-	}
-	return u.Redacted()
 }
 
 // leftOver refuses options that the driver did not ask for.

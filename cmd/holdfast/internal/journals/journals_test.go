@@ -56,10 +56,3 @@ func TestOpen(t *testing.T) {
 		t.Error("no sync was told")
 	}
 }
-
-func TestRedacted(t *testing.T) {
-	u, err := journals.Parse("pebble:./data?cache=1MiB")
-	if err != nil || u.Redacted() != "pebble:./data" || u.Scheme != "pebble" || u.Place != "./data" {
-		t.Errorf("%+v %v", u, err)
-	}
-}
