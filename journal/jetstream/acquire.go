@@ -74,6 +74,9 @@ func (j *Journal) Import(ctx context.Context, name string, from journal.Info) (j
 // take publishes a mark and a control state of a higher epoch, in one step, on the condition that both are where they were read. change
 // sets what is new in them; the epoch of next is the highest that there was.
 func (j *Journal) take(ctx context.Context, op, name string, change func(h *head, next *control, k *mark) error) (*owner, error) {
+	if j.opts.ReadOnly {
+		return nil, ErrReadOnly
+	}
 	for n := 0; ; n++ {
 		h, err := j.head(ctx, name, false)
 		if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/holdfastmq/holdfast/journal"
 )
 
-// Open opens the journal of a URL, and makes its JetStream stream if it is not there. docs/journals.md lists the URL's
+// Open opens the journal of a URL, and makes its JetStream stream if it is not there and opts.ReadOnly is not set: then
+// it is journal.ErrNotFound. docs/journals.md lists the URL's
 // options.
 //
 // A server answers before it has synced, unless its sync_interval is always. Open reads that setting of every server of the stream if the URL
@@ -103,7 +104,9 @@ func (j *Journal) prepare(ctx context.Context, cfg *config) error {
 	if limit < minMessage {
 		return fmt.Errorf("%w: messages may have %d bytes, and the driver needs %d; raise max_payload of the servers (or the stream's max_msg_size)", journal.ErrInvalid, limit, minMessage)
 	}
-	j.layBallast(ctx)
+	if !j.opts.ReadOnly {
+		j.layBallast(ctx)
+	}
 	j.limits = journal.Limits{MaxRecordBytes: limit - overhead, MaxPartBytes: limit - overhead}
 	return nil
 }
@@ -243,9 +246,9 @@ func (j *Journal) stream(ctx context.Context, cfg *config) (*njs.StreamInfo, err
 		tctx, done := c.try(ctx)
 		c.st, err = c.js.Stream(tctx, cfg.stream)
 		if errors.Is(err, njs.ErrStreamNotFound) {
-			if !cfg.create {
+			if !cfg.create || j.opts.ReadOnly {
 				done()
-				return nil, fmt.Errorf("there is no stream %s, and the URL has create=false: %w", cfg.stream, err)
+				return nil, cfg.noStream(err)
 			}
 			replicas := cfg.replicas
 			if replicas == 0 {
@@ -272,6 +275,15 @@ func (j *Journal) stream(ctx context.Context, cfg *config) (*njs.StreamInfo, err
 		}
 	}
 	return nil, err
+}
+
+// noStream is the error where the stream is not there and must not be made.
+func (cfg *config) noStream(err error) error {
+	why := "nothing is made for reading only: correct the URL (nats://HOST/STREAM)"
+	if !cfg.create {
+		why = "the URL has create=false"
+	}
+	return fmt.Errorf("there is no stream %s, and %s: %w: %w", cfg.stream, why, journal.ErrNotFound, err)
 }
 
 // checkStream refuses a stream that is not as this driver needs it.
@@ -324,6 +336,12 @@ func checkStream(cfg *config, info *njs.StreamInfo) error {
 
 // checkRights tries each kind of request that the driver makes: a user who lacks a right is told at once.
 func (j *Journal) checkRights(ctx context.Context) error {
+	if j.opts.ReadOnly {
+		if _, err := j.confirm(ctx); err != nil {
+			return err
+		}
+		return j.checkReading(ctx)
+	}
 	var seq uint64
 	var err error
 	for n := range 10 {
@@ -338,17 +356,25 @@ func (j *Journal) checkRights(ctx context.Context) error {
 	if err != nil && !errors.Is(err, journal.ErrFull) {
 		return fmt.Errorf("publish: %w", err)
 	}
-	if _, err := j.c.get(ctx, getRequest{Last: j.names.confirm()}); err != nil {
-		return fmt.Errorf("read a message: %w", err)
-	}
-	if _, err := j.last(ctx, 0, j.names.confirm()); err != nil {
-		return fmt.Errorf("read messages directly: %w", err)
+	if err := j.checkReading(ctx); err != nil {
+		return err
 	}
 	if err := j.c.purge(ctx, j.names.confirm(), seq); err != nil {
 		return err
 	}
 	if err := j.c.deleteMessage(ctx, seq); err != nil && seq > 0 {
 		return err
+	}
+	return nil
+}
+
+// checkReading tries both ways to read.
+func (j *Journal) checkReading(ctx context.Context) error {
+	if _, err := j.c.get(ctx, getRequest{Last: j.names.confirm()}); err != nil {
+		return fmt.Errorf("read a message: %w", err)
+	}
+	if _, err := j.last(ctx, 0, j.names.confirm()); err != nil {
+		return fmt.Errorf("read messages directly: %w", err)
 	}
 	return nil
 }

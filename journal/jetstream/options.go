@@ -29,12 +29,18 @@ const (
 
 // Options are what a URL cannot say. The zero value is the default.
 type Options struct {
+	// ReadOnly opens without making anything: the JetStream stream has to be there, and every change is refused with [ErrReadOnly]. Where the
+	// stream has replicas, a read that must not be stale still publishes an empty message, which means nothing and is deleted by brokers.
+	ReadOnly bool
 	// Logger gets what an operator should know. nil means slog.Default.
 	Logger *slog.Logger
 
 	// hook is called around every write, by the conformance suite.
 	hook hook
 }
+
+// ErrReadOnly says that the journal was opened with [Options.ReadOnly].
+var ErrReadOnly = errors.New("journal is open for reading only")
 
 // hook has the form of journaltest.Hook.
 type hook = func(ctx context.Context, op, stream string, after bool) error

@@ -65,6 +65,9 @@ func (j *Journal) Import(ctx context.Context, name string, from journal.Info) (j
 }
 
 func (j *Journal) own(ctx context.Context, op, name string, change func(h *head, next *control, k *mark) error) (journal.Stream, error) {
+	if j.opts.ReadOnly {
+		return nil, fmt.Errorf("%s stream %q: %w", op, name, ErrReadOnly)
+	}
 	var o *owner
 	err := j.call(ctx, func(ctx context.Context) (err error) {
 		o, err = j.take(ctx, op, name, change)

@@ -33,6 +33,9 @@ func (j *Journal) DeleteMember(ctx context.Context, id string) error {
 }
 
 func (j *Journal) member(ctx context.Context, what, id string, f func(ctx context.Context) error) error {
+	if j.opts.ReadOnly {
+		return fmt.Errorf("%s member %q: %w", what, id, ErrReadOnly)
+	}
 	err := j.call(ctx, func(ctx context.Context) error { return j.hooked(ctx, what+" member", "", f) })
 	if err != nil {
 		return fmt.Errorf("%s member %q: %w", what, id, unknown(err))

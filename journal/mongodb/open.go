@@ -36,12 +36,17 @@ const overhead = 4 << 10
 
 // Options are what a URL cannot say. The zero value is the default.
 type Options struct {
+	// ReadOnly opens without making anything: the database has to hold a journal, and every change is refused with [ErrReadOnly].
+	ReadOnly bool
 	// Logger gets what an operator should know. nil means slog.Default.
 	Logger *slog.Logger
 
 	// hook is called around every write, by the conformance suite.
 	hook hook
 }
+
+// ErrReadOnly says that the journal was opened with [Options.ReadOnly].
+var ErrReadOnly = errors.New("journal is open for reading only")
 
 // hook has the form of journaltest.Hook.
 type hook = func(ctx context.Context, op, stream string, after bool) error
@@ -55,7 +60,8 @@ type config struct {
 	declared bool // durable=declared
 }
 
-// Open opens the journal of a URL, and makes its collections if they are not there. docs/journals.md lists the URL's
+// Open opens the journal of a URL, and makes its collections if they are not there and opts.ReadOnly is not set: then
+// it is journal.ErrNotFound. docs/journals.md lists the URL's
 // options.
 //
 // Every write asks for a majority that has it in its journal. A URL that asks for less, a server whose storage engine has no journal, and one that does not
@@ -282,8 +288,11 @@ func (j *Journal) makeSchema(ctx context.Context, db *mongo.Database) error {
 	if found && doc.Version > schemaVersion {
 		return fmt.Errorf("the database has layout %d, this binary knows up to %d: %w", doc.Version, schemaVersion, journal.ErrNewerFormat)
 	}
-	if found {
+	switch {
+	case found:
 		return nil
+	case j.opts.ReadOnly:
+		return fmt.Errorf("the database holds no journal, and nothing is made for reading only: correct the URL (mongodb://HOST/DATABASE): %w", journal.ErrNotFound)
 	}
 	tctx, cancel := context.WithTimeout(ctx, 10*j.timeout)
 	defer cancel()

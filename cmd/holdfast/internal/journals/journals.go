@@ -17,7 +17,7 @@ import (
 
 // Options say how a journal is opened.
 type Options struct {
-	// ReadOnly changes nothing in the store. Not every driver can do that.
+	// ReadOnly makes nothing in the store, and changes no stream.
 	ReadOnly bool
 	// MustExist refuses to make an embedded store where there is none. Those on servers have their own way to be made.
 	MustExist bool

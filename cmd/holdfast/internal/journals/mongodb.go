@@ -8,7 +8,7 @@ import (
 )
 
 func openMongoDB(ctx context.Context, u *URL, o Options) (journal.Journal, error) {
-	j, err := mongodb.Open(ctx, u.whole(), mongodb.Options{Logger: o.Logger})
+	j, err := mongodb.Open(ctx, u.whole(), mongodb.Options{ReadOnly: o.ReadOnly, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

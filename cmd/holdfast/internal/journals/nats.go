@@ -8,7 +8,7 @@ import (
 )
 
 func openNATS(ctx context.Context, u *URL, o Options) (journal.Journal, error) {
-	j, err := jetstream.Open(ctx, u.whole(), jetstream.Options{Logger: o.Logger})
+	j, err := jetstream.Open(ctx, u.whole(), jetstream.Options{ReadOnly: o.ReadOnly, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
