@@ -1,41 +1,48 @@
 package failovertest
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
-	"github.com/holdfastmq/holdfast/internal/testserver"
 )
 
-// The database stops under load, and comes back: nothing crashes, nothing that was acknowledged is lost or stored twice (G1, G3), and service goes
-// on by itself within 5 s of its answering again; both when its processes stand still and when they are killed.
-func TestDatabaseAway(t *testing.T) {
+// maxGrowth is what a broker's memory may grow by while its store is away.
+const maxGrowth = 64 << 10 // KiB
+
+// The database stops under load, and comes back: sends wait, or end as not stored or unknown (G10), nothing crashes, nothing that was acknowledged is
+// lost or stored twice (G1, G3), memory stays flat, and service goes on by itself within 5 s of its answering again; both when its processes stand
+// still and when they are killed.
+func TestDatabaseAway(t *testing.T) { each(t, databaseAway) }
+
+func databaseAway(t *testing.T, on store) {
 	away := 10 * time.Second
 	if clitest.Soak() {
 		away = 30 * time.Second
 	}
-	server, err := testserver.StartOwn("postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	b := start(t, stores[0].url(server), 2)
+	server := on.own(t)
+	b := start(t, on.url(server), 2)
 	h, l := load(t, b, seed(t))
-	node := server.Nodes()[0]
-	for what, do := range map[string]struct{ stop, back func() error }{
-		"paused": {func() error { return server.Pause(node) }, func() error { return server.Resume(node) }},
-		"killed": {func() error { return server.Kill(node) }, server.Restart},
+	for _, how := range []struct {
+		name       string
+		stop, back func(nodes ...string) error
+	}{
+		{"paused", server.Pause, server.Resume},
+		{"killed", server.Kill, func(...string) error { return server.Restart() }},
 	} {
-		if err := do.stop(); err != nil {
+		before, most := b.memory(), map[string]int{}
+		if err := how.stop(); err != nil {
 			t.Fatal(err)
 		}
-		pause(away)
-		if err := do.back(); err != nil {
+		for end := time.Now().Add(away); time.Now().Before(end); pause(time.Second) {
+			for addr, kib := range b.memory() {
+				most[addr] = max(most[addr], kib)
+			}
+		}
+		if err := how.back(); err != nil {
 			t.Fatal(err)
 		}
 		stored, received := h.Progress()
@@ -43,14 +50,38 @@ func TestDatabaseAway(t *testing.T) {
 			s, r := h.Progress()
 			return s > stored && r > received
 		})
-		t.Logf("%s: goes on after %v", what, took)
-		if took > maxGap {
-			t.Errorf("%s: service went on %v after the database answered", what, took)
+		t.Logf("%s: goes on after %v; memory before %v KiB, at most %v KiB", how.name, took, before, most)
+		if took > within(maxGap) {
+			t.Errorf("%s: service went on %v after the database answered", how.name, took)
 		}
-		pause(5 * time.Second)
+		for addr, kib := range most {
+			if kib > 2*before[addr]+maxGrowth {
+				t.Errorf("%s: the memory of broker %s has grown from %d to %d KiB", how.name, addr, before[addr], kib)
+			}
+		}
+		b.settle("plain", "keyed")
 		h.Gaps()
 		pause(3 * time.Second)
 		b.gaps(h, "the database is back", time.Second)
 	}
 	b.finish(h, l, "plain", "keyed")
+}
+
+// memory returns what each broker has in memory, in KiB.
+func (b *brokers) memory() map[string]int {
+	b.t.Helper()
+	all := map[string]int{}
+	for _, m := range b.running() {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.p.PID()))
+		if err != nil {
+			b.t.Fatalf("broker %s: %v", m.addr, err)
+		}
+		_, rest, _ := strings.Cut(string(status), "VmRSS:")
+		var kib int
+		if _, err := fmt.Sscan(rest, &kib); err != nil {
+			b.t.Fatalf("broker %s: %v", m.addr, err)
+		}
+		all[m.addr] = kib
+	}
+	return all
 }

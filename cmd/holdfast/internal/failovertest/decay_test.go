@@ -34,11 +34,7 @@ const (
 // once, and leaves no more on disk than the maintenance that the documentation names lets it. On PostgreSQL somebody keeps a transaction open elsewhere
 // in the database all the while. Times are judged at full counts only, where the machine has nothing else to do.
 func TestDecayPostgres(t *testing.T) {
-	server, err := testserver.StartOwn("postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, server) })
+	server := onPostgres.own(t)
 	idle, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +50,7 @@ func TestDecayPostgres(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "INSERT INTO elsewhere VALUES (1)"); err != nil { // it has a snapshot and a number from here on
 		t.Fatal(err)
 	}
-	decay(t, stores[0].url(server), 16)
+	decay(t, onPostgres.url(server), 16)
 	// No maintenance: the tables are small although nothing can be vacuumed.
 	var tables, log int64
 	if err := tx.QueryRow(t.Context(), "SELECT pg_database_size(current_database()), (SELECT sum(size)::bigint FROM pg_ls_waldir())").Scan(&tables, &log); err != nil {
@@ -86,12 +82,6 @@ func TestDecayCassandra(t *testing.T) {
 	t.Logf("the data takes %d MiB, the commit log %d MiB", data>>20, log>>20)
 	if data+log > 2*decayDepth*decayBody+maxDead {
 		t.Errorf("the disk holds %d MiB", (data+log)>>20)
-	}
-}
-
-func stop(t *testing.T, s *testserver.Server) {
-	if err := s.Stop(); err != nil {
-		t.Error(err)
 	}
 }
 

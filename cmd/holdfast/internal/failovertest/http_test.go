@@ -2,6 +2,7 @@ package failovertest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -34,12 +35,13 @@ func get(t *testing.T, m *member, path string) (code int, text string) {
 
 // Any broker says of any queue whether it can be used, where, and under which epoch; and metrics say how the brokers see each other.
 func TestReadinessAndMetrics(t *testing.T) {
-	b := start(t, stores[0].url(postgres), 2)
+	b := start(t, onPostgres.journal(t), 2)
 	clitest.Run(t, "send", "q", "x", "--addr", b.addrs()).Want(t, 0)
+	b.settle("q")
 	info := b.describe("q")
 	for _, m := range b.all {
-		if code, text := get(t, m, "/readyz?queue=q"); code != 200 || text != "ready at "+info.Owner+", epoch 1" {
-			t.Errorf("%d %s", code, text)
+		if code, text := get(t, m, "/readyz?queue=q"); code != 200 || text != fmt.Sprintf("ready at %s, epoch %d", info.Owner, info.Epoch) {
+			t.Errorf("%d %s, and it is described as %+v", code, text, info)
 		}
 		if code, text := get(t, m, "/readyz?queue=none"); code != 503 || !strings.Contains(text, "no such queue") {
 			t.Errorf("%d %s", code, text)
@@ -49,8 +51,8 @@ func TestReadinessAndMetrics(t *testing.T) {
 			return code == 200 && strings.HasSuffix(text, "2 brokers share the journal")
 		})
 		_, text := get(t, m, "/metrics")
-		for _, want := range []string{`holdfast_cluster_members{state="live"} 2`, "holdfast_cluster_valid 1", "holdfast_cluster_lapses_total 0", "holdfast_cluster_fenced_total 0"} {
-			if !strings.Contains(text, "\n"+want+"\n") {
+		for _, want := range []string{`holdfast_cluster_members{state="live"} 2` + "\n", "holdfast_cluster_valid 1\n", "holdfast_cluster_lapses_total ", "holdfast_cluster_fenced_total "} {
+			if !strings.Contains(text, "\n"+want) {
 				t.Errorf("metrics without %q", want)
 			}
 		}

@@ -1,6 +1,7 @@
 package failovertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,87 +20,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/broker/placement"
 	"github.com/holdfastmq/holdfast/client"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/killtest"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/proc"
-	"github.com/holdfastmq/holdfast/internal/testserver"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random choices; 0 draws one")
 
-var postgres *testserver.Server
-
-// store is a database that the brokers share.
-type store struct {
-	name string
-	// nodes are how many processes it has, of which any may die.
-	nodes int
-	// soak runs it at full counts alone: it takes minutes to start.
-	soak bool
-	// url makes the URL of a journal of its own of what the server's start script printed.
-	url func(s *testserver.Server) string
-}
-
-var stores = []store{
-	{"postgres", 1, false, func(s *testserver.Server) string { return withOptions(s.URL(), unique("schema=t")) }},
-	{"nats", 3, false, func(s *testserver.Server) string {
-		hosts := []string{}
-		for _, u := range s.URLs() {
-			hosts = append(hosts, u[strings.LastIndexAny(u, "@/")+1:])
-		}
-		return withOptions("nats://holdfast:holdfast@"+strings.Join(hosts, ",")+unique("/T"), "sync=always&replicas=3")
-	}},
-	{"cassandra", 3, true, func(s *testserver.Server) string {
-		return withOptions(s.URL()[:strings.LastIndex(s.URL(), "/")]+unique("/t"), "replication=3")
-	}},
-}
-
-// open starts a store's server for a test alone, or for all tests of it.
-func (s store) open(t *testing.T) *testserver.Server {
-	t.Helper()
-	if s.name == "postgres" {
-		return postgres
-	}
-	server, err := testserver.StartOwn(s.name, "CASSANDRA_NODES=3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return server
-}
-
-// each runs a test on all stores.
-func each(t *testing.T, test func(t *testing.T, s store)) {
-	for _, s := range stores {
-		if !s.soak || clitest.Soak() {
-			t.Run(s.name, func(t *testing.T) { test(t, s) })
-		}
-	}
-}
-
-// unique makes an option whose value no other test has.
-func unique(option string) string { return fmt.Sprintf("%s%d_%d", option, os.Getpid(), rand.Uint32()) }
-
-func withOptions(url, options string) string {
-	if strings.Contains(url, "?") {
-		return url + "&" + options
-	}
-	return url + "?" + options
-}
-
 func TestMain(m *testing.M) {
-	var err error
-	if postgres, err = testserver.Start("postgres"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if err := errors.Join(postgres.Stop(), clitest.Clean()); err != nil {
+		if err := errors.Join(stopServers(), clitest.Clean()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -183,7 +115,41 @@ func start(t *testing.T, url string, n int) *brokers {
 	for _, m := range b.all {
 		m.log.AwaitText(t, "broker ready")
 	}
+	b.meet()
 	return b
+}
+
+// meet waits until all brokers that run see one another. One that has just joined may still take queues after that; see settle.
+func (b *brokers) meet() {
+	b.t.Helper()
+	want := fmt.Sprintf("\nholdfast_cluster_members{state=\"live\"} %d\n", len(b.running()))
+	for _, m := range b.running() {
+		await(b.t, "brokers that see one another", func() bool {
+			_, text := get(b.t, m, "/metrics")
+			return strings.Contains(text, want)
+		})
+	}
+}
+
+// settle waits until each queue is where it is to be for as long as the same brokers run: at the one with the highest hash.
+func (b *brokers) settle(queues ...string) {
+	b.t.Helper()
+	for _, q := range queues {
+		home := slices.MaxFunc(b.running(), func(x, y *member) int {
+			return cmp.Compare(placement.Score(x.addr, q), placement.Score(y.addr, q))
+		})
+		await(b.t, "queue "+q+" at "+home.addr, func() bool { return b.describe(q).Owner == home.addr })
+	}
+}
+
+// running returns the brokers that were not killed.
+func (b *brokers) running() (all []*member) {
+	for _, m := range b.all {
+		if m.p != nil {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 func (b *brokers) address(i int) string {
@@ -256,14 +222,22 @@ func (b *brokers) owner(queue string) *member {
 	return m
 }
 
-// gaps checks that no send and no hand-over of a queue had to wait for longer than limit since the last call.
+// within is how long something may take that is to take d at most: what is said is judged at full counts, when nothing else runs on the machine.
+func within(d time.Duration) time.Duration {
+	if clitest.Soak() {
+		return d
+	}
+	return 6 * d
+}
+
+// gaps checks that no send and no hand-over of a queue had to wait for longer than limit, see within, since the last call.
 func (b *brokers) gaps(h *killtest.History, what string, limit time.Duration) {
 	b.t.Helper()
 	stored, received := h.Gaps()
 	b.t.Logf("%s: longest time without an acknowledged send %v, without a hand-over %v", what, stored, received)
 	for kind, all := range map[string]map[string]time.Duration{"acknowledged send": stored, "hand-over": received} {
 		for queue, d := range all {
-			if d > limit {
+			if d > within(limit) {
 				b.t.Errorf("%s: queue %s was without %s for %v", what, queue, kind, d)
 			}
 		}
@@ -273,6 +247,13 @@ func (b *brokers) gaps(h *killtest.History, what string, limit time.Duration) {
 // finish ends the load and judges it.
 func (b *brokers) finish(h *killtest.History, l *killtest.Load, queues ...string) {
 	b.t.Helper()
+	for _, m := range b.running() {
+		select {
+		case <-m.p.Done():
+			b.t.Errorf("broker %s has ended", m.addr)
+		default:
+		}
+	}
 	l.StopSending()
 	for _, q := range queues {
 		await(b.t, "the end of queue "+q, func() bool { return b.describe(q).Stats.Depth == 0 })

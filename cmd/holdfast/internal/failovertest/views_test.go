@@ -82,7 +82,7 @@ func (a newest) Describe(ctx context.Context, name string) (info holdfast.QueueI
 // is received (G1, G2), once stored (G3), in order (G6), with each outcome told apart (G10).
 func TestTwoOwners(t *testing.T) {
 	each(t, func(t *testing.T, on store) {
-		url := on.url(on.open(t))
+		url := on.journal(t)
 		quiet := slog.New(slog.DiscardHandler)
 		beat := 100 * time.Millisecond
 		if on.soak {

@@ -1,0 +1,128 @@
+package failovertest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfastmq/holdfast/internal/testserver"
+)
+
+// store is a database that brokers share.
+type store struct {
+	name string
+	// replicated tells that any one of its processes may die.
+	replicated bool
+	// soak runs it at full counts alone: it takes minutes to start, or more of a small machine than the others of a run leave.
+	soak bool
+	// rounds is how often brokers die at full counts.
+	rounds int
+	// url makes the URL of a journal of its own of what the server's start script printed.
+	url func(s *testserver.Server) string
+}
+
+var (
+	onPostgres = store{name: "postgres", rounds: 50, url: func(s *testserver.Server) string { return withOptions(s.URL(), unique("schema=t")) }}
+	onNATS     = store{name: "nats", replicated: true, rounds: 50, url: func(s *testserver.Server) string {
+		hosts := []string{}
+		for _, u := range s.URLs() {
+			hosts = append(hosts, u[strings.LastIndexAny(u, "@/")+1:])
+		}
+		return withOptions("nats://holdfast:holdfast@"+strings.Join(hosts, ",")+unique("/T"), "sync=always&replicas=3")
+	}}
+	onMongoDB   = store{name: "mongodb", rounds: 5, url: func(s *testserver.Server) string { return withOptions(s.URL()+unique("/t"), "durable=declared") }}
+	onHBase     = store{name: "hbase", soak: true, rounds: 5, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
+	onCassandra = store{name: "cassandra", replicated: true, soak: true, rounds: 5, url: func(s *testserver.Server) string {
+		return withOptions(place(s.URL(), unique("t")), "replication=3")
+	}}
+
+	stores = []store{onPostgres, onNATS, onMongoDB, onHBase, onCassandra}
+)
+
+// each runs a test on all stores.
+func each(t *testing.T, test func(t *testing.T, on store)) {
+	for _, s := range stores {
+		if !s.soak || clitest.Soak() {
+			t.Run(s.name, func(t *testing.T) { test(t, s) })
+		}
+	}
+}
+
+// place puts another last part into the path of a URL, and leaves the options of the server out that the store adds itself.
+func place(url, last string) string {
+	url, query, _ := strings.Cut(url, "?")
+	options := slices.DeleteFunc(strings.Split(query, "&"), func(o string) bool { return o == "" || strings.HasPrefix(o, "replication=") })
+	url = url[:strings.LastIndexByte(url, '/')+1] + last
+	if len(options) > 0 {
+		url += "?" + strings.Join(options, "&")
+	}
+	return url
+}
+
+// unique makes an option whose value no other test has.
+func unique(option string) string { return fmt.Sprintf("%s%d_%d", option, os.Getpid(), rand.Uint32()) }
+
+func withOptions(url, options string) string {
+	if strings.Contains(url, "?") {
+		return url + "&" + options
+	}
+	return url + "?" + options
+}
+
+// own starts a server that the test may harm.
+func (s store) own(t *testing.T) *testserver.Server {
+	t.Helper()
+	server, err := testserver.StartOwn(s.name, "CASSANDRA_NODES=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, server) })
+	return server
+}
+
+func stop(t *testing.T, s *testserver.Server) {
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// servers are those that tests share, by name.
+var servers = struct {
+	mu  sync.Mutex
+	all map[string]*testserver.Server
+}{all: map[string]*testserver.Server{}}
+
+// journal returns the URL of a new journal on a server that tests share.
+func (s store) journal(t *testing.T) string {
+	t.Helper()
+	servers.mu.Lock()
+	defer servers.mu.Unlock()
+	server := servers.all[s.name]
+	if server == nil {
+		var err error
+		if s.replicated { // the tests know how many nodes there are
+			server, err = testserver.StartOwn(s.name, "CASSANDRA_NODES=3")
+		} else {
+			server, err = testserver.Start(s.name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers.all[s.name] = server
+	}
+	return s.url(server)
+}
+
+// stopServers ends the servers that tests have shared.
+func stopServers() (err error) {
+	for _, s := range servers.all {
+		err = errors.Join(err, s.Stop())
+	}
+	return err
+}
