@@ -39,7 +39,7 @@ func CheckAppend(own Info, lim Limits, after uint64, rec *Record) error {
 }
 
 // CheckImported is CheckAppend for the Append of an imported stream (see [Importer]): rec may be of any epoch
-// up to the owner's, and its body may be missing.
+// up to the owner's, and its body may be missing; then it may be of any length.
 func CheckImported(own Info, lim Limits, after uint64, rec *Record) error {
 	if err := checkRecord(own, lim, after, rec, true); err != nil {
 		return err
@@ -72,8 +72,8 @@ func checkRecord(own Info, lim Limits, after uint64, rec *Record, bodyMayLack bo
 		return fail("of stream uid %s, want %s", rec.UID, own.UID)
 	case rec.Kind < KindEvents || rec.Kind > KindSkip:
 		return fail("unknown kind %d", rec.Kind)
-	case rec.Size() > lim.MaxRecordBytes:
-		return fmt.Errorf("record at seq %d: %d bytes, at most %d: %w", rec.First, rec.Size(), lim.MaxRecordBytes, ErrTooLarge)
+	case HeaderSize+len(rec.Meta)+body > lim.MaxRecordBytes:
+		return fmt.Errorf("record at seq %d: %d bytes, at most %d: %w", rec.First, HeaderSize+len(rec.Meta)+body, lim.MaxRecordBytes, ErrTooLarge)
 	}
 	return nil
 }

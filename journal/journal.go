@@ -7,7 +7,7 @@ import (
 
 // Limits are what a driver can store in one piece. They do not change while it is open.
 type Limits struct {
-	// MaxRecordBytes bounds Header.Size of a record.
+	// MaxRecordBytes bounds Header.Size of a record; of an imported one whose body is missing, what there is of it.
 	MaxRecordBytes int
 	// MaxPartBytes bounds the data of a part.
 	MaxPartBytes int
@@ -95,6 +95,16 @@ type Reader interface {
 
 	// Parts lists the names of the stream's parts that begin with prefix, ascending.
 	Parts(ctx context.Context, prefix string) ([]string, error)
+}
+
+// Starter is a [Stream] that appends without a goroutine of the caller's that waits. It is for stores that are so fast that waking such a goroutine, and
+// by it the one that asked for the append, costs more than the rest of it. Where it is not offered, or an answer has to be asked for again, Append
+// does the same.
+type Starter interface {
+	// StartAppend begins what [Stream.Append] does, for which it counts as a call of that, and returns at once. done is called once, from any
+	// goroutine and perhaps before StartAppend has returned, with what Append would return; it must return at once and not call the stream. No context ends the wait: a
+	// store that hangs calls it when it goes on, or when it is closed. The record is the stream's until then.
+	StartAppend(after uint64, rec *Record, done func(error))
 }
 
 // Stream is an owner's hold on a stream. Append is called by one goroutine at a time; all

@@ -16,7 +16,7 @@ const Never = math.MaxInt64
 // The defaults of [Options].
 const (
 	DefaultMailbox         = 1024
-	DefaultMaxBatchBytes   = 1 << 20
+	DefaultMaxBatchBytes   = 1<<20 - 64<<10
 	DefaultMaxPendingBytes = 8 << 20
 	DefaultAppendTimeout   = 10 * time.Second
 	DefaultRetryFirst      = 20 * time.Millisecond
@@ -34,7 +34,8 @@ type Options struct {
 	// again have been taken out and not been begun. Commands given by Push are not counted. Default 1024.
 	Mailbox int
 	// MaxBatchBytes is the size at which a record is closed, in bytes of meta and body. A group of events
-	// that is larger by itself still makes one record, within the journal's limit. Default 1 MiB.
+	// that is larger by itself still makes one record, within the journal's limit. Default 960 KiB, so
+	// that such records can be copied into NATS, whose messages have at most 1 MiB unless that is raised.
 	MaxBatchBytes int
 	// MaxPendingBytes bounds what is decided and not stored, in bytes of meta and body: beyond it no
 	// command is begun until something is stored. The last one begun may exceed it. Default 8 MiB.

@@ -162,6 +162,12 @@ var importFlaws = map[string]flawed{
 		}
 		return in.Append(ctx, after, rec)
 	})},
+	"import takes the size of a missing body for that of the record": {by: by("import/larger-before"), make: importedAppend(func(ctx context.Context, in journal.Stream, after uint64, rec *journal.Record) error {
+		if rec.Size() > 128<<10 {
+			return journal.ErrTooLarge
+		}
+		return in.Append(ctx, after, rec)
+	})},
 	"import takes half a body": {by: by("import/without-bodies"), make: importedAppend(func(ctx context.Context, in journal.Stream, after uint64, rec *journal.Record) error {
 		err := in.Append(ctx, after, rec)
 		if err != nil && len(rec.Body) > 0 {

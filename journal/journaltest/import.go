@@ -13,6 +13,7 @@ var importRules = []Rule{
 	{Name: "copy", Promise: "A copied stream has the records of its source unchanged: uid, seqs, epochs, CRCs; an owner goes on behind them under a higher epoch.", needs: needs{imports: true}, check: importCopy},
 	{Name: "from-the-middle", Promise: "A copy can begin behind what its source has discarded.", needs: needs{imports: true}, check: importFromTheMiddle},
 	{Name: "without-bodies", Promise: "A record whose body was discarded is stored as such, and takes no other's place.", needs: needs{imports: true}, check: importWithoutBodies},
+	{Name: "larger-before", Promise: "Of a record whose body was discarded only what is left of it has to fit.", needs: needs{imports: true}, check: importLargerBefore},
 	{Name: "resume", Promise: "Import goes on with a copy under its uid where that ends, and its epoch is no lower than told.", needs: needs{imports: true}, check: importResume},
 	{Name: "another-stream", Promise: "Import into a stream of another uid, or one that was dropped, is ErrConflict and changes nothing.", needs: needs{imports: true}, check: importAnotherStream},
 	{Name: "refuses", Promise: "An importer's Append refuses what does not follow, is of a higher epoch, or of another uid.", needs: needs{imports: true}, check: importRefuses},
@@ -184,6 +185,29 @@ func importWithoutBodies(e *env) {
 		}
 		return o.s.Append(e.ctx, o.end, half)
 	}, journal.ErrInvalid)
+}
+
+func importLargerBefore(e *env) {
+	src := e.newSource(0, 1)
+	last := src.recs[0]
+	large := &journal.Record{
+		Header: journal.Header{UID: src.info.UID, Epoch: src.info.Epoch, First: last.Last() + 1, Count: 1, Kind: journal.KindEvents, Time: last.Time},
+		Meta:   e.blob(10), Body: [][]byte{make([]byte, e.j.Limits().MaxRecordBytes)},
+	}
+	if err := large.Seal(last.CRC); err != nil {
+		e.Fatalf("seal: %v", err)
+	}
+	o := e.imports(e.j, "copy", src.info)
+	o.putAll(src.recs)
+	e.refused("append of a record that is too large", func() error { return o.s.Append(e.ctx, o.end, large) }, journal.ErrTooLarge)
+	large.Body = nil
+	o.put(large)
+	src.recs = append(src.recs, large)
+	src.extend(e, 2)
+	o.putAll(src.recs[2:])
+	r := e.reader(e.second(), "copy")
+	e.wantMetas(r, 0, all, src.recs)
+	e.wantBodies(r, src.recs, slices.Concat(src.recs[:1], src.recs[2:]))
 }
 
 func importResume(e *env) {

@@ -42,6 +42,7 @@ type Options struct {
 // Progress is where the copy of a stream is.
 type Progress struct {
 	Stream    string
+	Measuring bool // before anything is copied: whether all of it fits
 	Verifying bool
 	Seq, End  uint64 // is at Seq of End
 	Records   uint64
@@ -78,7 +79,7 @@ type job struct {
 
 // Copy copies streams from src to dst, each from where an earlier run has ended. The source may be in use: the copy
 // of a stream follows until it is of one moment in the source's life, and Result.End says which. Nobody else may
-// use the same streams of dst. It returns a result for each stream that was begun, by name; the error is of the run as a whole,
+// use the same streams of dst. Records and parts that are too large for dst are a [LimitError] before anything is changed. It returns a result for each stream that was begun, by name; the error is of the run as a whole,
 // or joins those of the streams.
 func Copy(ctx context.Context, src, dst journal.Journal, o Options) ([]Result, error) {
 	imp, ok := dst.(journal.Importer)
@@ -100,6 +101,9 @@ func Copy(ctx context.Context, src, dst journal.Journal, o Options) ([]Result, e
 	c := &job{src: src, dst: dst, imp: imp, o: o, lim: dst.Limits()}
 	names, err := c.names(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.fits(ctx, names); err != nil {
 		return nil, err
 	}
 	results := make([]Result, len(names))

@@ -79,8 +79,7 @@ func (s *stream) writeParts(ctx context.Context, names []string) (all bool, err 
 			return false, err
 		}
 		if len(data) > s.lim.MaxPartBytes {
-			return false, fmt.Errorf("%w: part %q of a snapshot has %d bytes, and it takes up to %d; open it with a larger limit (max-part), or choose another journal",
-				ErrTarget, name, len(data), s.lim.MaxPartBytes)
+			return false, &LimitError{Stream: s.name, Part: name, Size: len(data), Limit: s.lim.MaxPartBytes, Count: 1}
 		}
 		if err := s.settle(ctx, func(ctx context.Context) error { return s.h.WritePart(ctx, name, data) }); err != nil {
 			return false, err

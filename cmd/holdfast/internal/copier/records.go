@@ -115,9 +115,8 @@ func (s *stream) append(ctx context.Context, rec *journal.Record) error {
 	if rec.PrevCRC != s.at.crc && s.at.end > 0 {
 		return fmt.Errorf("%w: it has another record at seq %d than the source: it has been written to since it was copied", ErrTarget, s.at.end)
 	}
-	if rec.Size() > s.lim.MaxRecordBytes {
-		return fmt.Errorf("%w: the record at seq %d has %d bytes, and it takes up to %d; open it with a larger limit (max-record), or choose another journal",
-			ErrTarget, rec.First, rec.Size(), s.lim.MaxRecordBytes)
+	if n := held(rec); n > s.lim.MaxRecordBytes { // written since fits has looked
+		return &LimitError{Stream: s.name, Seq: rec.First, Size: n, Limit: s.lim.MaxRecordBytes, Count: 1}
 	}
 	if rec.Epoch > s.h.Acquired().Epoch {
 		at := s.at

@@ -23,6 +23,8 @@ func copyCommand(a *cli.App) *cobra.Command {
 		Long: `Copy a store into another one, of the same or another kind: streams, snapshots and epochs, so that a broker on the copy serves the same
 queues, with the same message ids. It prints one line for each stream: what was copied, and up to which seq the copy is complete.
 
+Records are copied as they are. If some are larger than DST takes, that is told before anything is copied, and what can be done.
+
 It may be interrupted, and goes on where it was when it is run again. Brokers may go on using SRC, where its journal can be open more than
 once; what they store after a stream was finished is copied by another run. Nobody else may use DST until the last run is over, and none of
 its streams may have been written to by others. At the end everything is read again and compared.
@@ -73,6 +75,7 @@ func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options)
 	for i := range results {
 		if results[i].Err != nil {
 			failed++
+			results[i].Err = tooLarge(results[i].Err, to)
 		}
 		if _, err := a.Out.Write([]byte(copyLine(&results[i]))); err != nil {
 			return err
@@ -85,10 +88,24 @@ func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options)
 	case failed > 0:
 		return fmt.Errorf("%d of %d streams were not copied", failed, len(results))
 	case err != nil:
-		return err
+		return tooLarge(err, to)
 	}
 	a.Say("%d streams are copied", len(results))
 	return nil
+}
+
+// tooLarge adds to an error about limits of the target what can be done.
+func tooLarge(err error, to string) error {
+	var limit *copier.LimitError
+	if !errors.As(err, &limit) {
+		return err
+	}
+	text := fmt.Sprintf("either %s, and copy again", journals.RaiseLimit(to, limit.Size, limit.Part != ""))
+	if limit.Part == "" {
+		text += fmt.Sprintf("; or let brokers serve the source with max-record=%dKiB in its URL, so that they write smaller records, until the messages of the larger ones are consumed",
+			limit.Limit>>10)
+	}
+	return fmt.Errorf("%w: %s", err, text)
 }
 
 func copyLine(r *copier.Result) string {
@@ -137,7 +154,10 @@ func (p *progress) text() string {
 		bytes += c.Bytes
 	}
 	what := "copying"
-	if p.last.Verifying {
+	switch {
+	case p.last.Measuring:
+		what = "measuring"
+	case p.last.Verifying:
 		what = "comparing"
 	}
 	percent := 100.0
