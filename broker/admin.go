@@ -166,7 +166,7 @@ func (ad admin) List(ctx context.Context) ([]holdfast.QueueInfo, error) {
 // info describes a queue without waiting for its recovery.
 func (ad admin) info(ctx context.Context, name string) holdfast.QueueInfo {
 	info := holdfast.QueueInfo{Name: name, Owner: ad.b.o.Name}
-	h, err := ad.b.get(name)
+	h, err := ad.b.get(name, false)
 	if err != nil {
 		info.Error = err.Error()
 		return info

@@ -11,6 +11,12 @@ import (
 // Delete drops the queue with everything in it. Its streams end with ErrDeleted. From their end until it is gone, whoever uses the queue waits: it
 // is not opened, nor created anew, in between.
 func (ad admin) Delete(ctx context.Context, name string) error {
+	if c := ad.b.o.Cluster; c != nil {
+		// Also where the queue is here: what is about to be another broker's cannot be acquired here to be dropped.
+		if err := c.Route(ctx, name); err != nil {
+			return fmt.Errorf("delete queue %q: %w", name, err)
+		}
+	}
 	var o *owner
 	var place *handle
 	for place == nil { // else it has stopped, or another deletion has come first

@@ -87,7 +87,11 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 	po.OnProgress = h.setProgress
 	po.OnAppend = o.appended
 	po.Preload = b.o.Cluster != nil
-	a, err := persistent.Open(ctx, b.j, StreamName(h.name), o, codec{}, po)
+	j := b.j
+	if h.mustExist {
+		j = existing{j}
+	}
+	a, err := persistent.Open(ctx, j, StreamName(h.name), o, codec{}, po)
 	o.actor = a
 	close(o.opened)
 	if err != nil {
@@ -325,6 +329,10 @@ func (o *owner) Stopped(err error) {
 	cause := o.moved(o.unavailable(err))
 	if errors.Is(err, journal.ErrFenced) {
 		o.log.Warn("fenced: another broker owns the queue now; nothing more goes in or out here", "epoch", o.info.Epoch)
+		if o.dropped() {
+			// Else whoever uses it would go on, and make it anew.
+			cause = fmt.Errorf("queue %q: %w", o.name, holdfast.ErrDeleted)
+		}
 	}
 	o.disconnect(cause)
 	for t, reply := range o.replies {
@@ -333,6 +341,9 @@ func (o *owner) Stopped(err error) {
 	}
 	o.bodies.clear()
 	if c := o.b.o.Cluster; c != nil {
+		if errors.Unwrap(err) == nil {
+			err = nil // it was asked to stop
+		}
 		c.Stopped(o.name, err)
 	}
 	close(o.done)

@@ -62,12 +62,9 @@ type handle struct {
 // retryFailed is how soon a queue that could not be opened is tried again on use.
 const retryFailed = time.Second
 
-// get returns the handle of a queue, which is opened in the background if it is not yet. The caller
-// knows it to exist, or may create it.
-func (b *Broker) get(name string) (*handle, error) { return b.obtain(name, false) }
-
-// obtain is get; mustExist leaves it to the opening to find out whether the queue exists.
-func (b *Broker) obtain(name string, mustExist bool) (*handle, error) {
+// get returns the handle of a queue, which is opened in the background if it is not yet, and created if it does not exist and create allows
+// that.
+func (b *Broker) get(name string, create bool) (*handle, error) {
 	if err := queue.ValidName(name); err != nil {
 		return nil, err
 	}
@@ -86,7 +83,7 @@ func (b *Broker) obtain(name string, mustExist bool) (*handle, error) {
 			return nil, fmt.Errorf("queue %q: %w", name, err)
 		}
 	}
-	h = &handle{b: b, name: name, ready: make(chan struct{}), mustExist: mustExist}
+	h = &handle{b: b, name: name, ready: make(chan struct{}), mustExist: !create}
 	r.handles[name] = h
 	b.work.Go(func() { h.open(b.life) })
 	return h, nil
@@ -122,7 +119,7 @@ func (b *Broker) owner(ctx context.Context, name string, create bool) (*owner, e
 	if err := b.route(ctx, name); err != nil {
 		return nil, err
 	}
-	h, err := b.get(name)
+	h, err := b.get(name, create)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +128,7 @@ func (b *Broker) owner(ctx context.Context, name string, create bool) (*owner, e
 	case <-ctx.Done():
 		return nil, fmt.Errorf("open queue %q: %w", name, context.Cause(ctx))
 	}
-	if h.passing {
+	if h.passing || create && h.mustExist && errors.Is(h.err, holdfast.ErrNoQueue) {
 		return b.owner(ctx, name, create)
 	}
 	if h.err != nil {
@@ -203,7 +200,7 @@ func (b *Broker) openAll(ctx context.Context) {
 	}
 	b.pending.Store(int64(len(names)))
 	for _, name := range names {
-		h, err := b.get(name)
+		h, err := b.get(name, false)
 		if err != nil {
 			return // closing
 		}
@@ -253,6 +250,11 @@ func (h *handle) open(ctx context.Context) {
 	err := h.check(ctx)
 	if err == nil {
 		o, err = openOwner(ctx, h)
+	}
+	if h.mustExist && errors.Is(err, holdfast.ErrNoQueue) {
+		h.gone() // whoever comes next may create it
+		h.fail(fmt.Errorf("queue %q: %w", h.name, holdfast.ErrNoQueue))
+		return
 	}
 	if err != nil {
 		if ctx.Err() == nil && !elsewhere(err) {

@@ -63,7 +63,7 @@ func (b *Broker) Names(ctx context.Context) ([]string, error) { return b.names(c
 // creates none.
 func (b *Broker) Take(name string) {
 	// What keeps it from being opened is told by Cluster.Stopped; what keeps it from being tried needs not be told.
-	_, _ = b.obtain(name, true)
+	_, _ = b.get(name, false)
 }
 
 // CheckOwner asks the journal whether a queue that the broker has is still its own. If not, the queue has stopped when it

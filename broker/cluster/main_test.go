@@ -61,6 +61,27 @@ type gate struct {
 	open   chan struct{} // closed while calls go through
 	broken map[string]error
 	blind  map[string][]byte // what Members returns instead, if not nil
+	holds  map[string]*hold  // of Acquire, by stream
+}
+
+// hold holds a call up.
+type hold struct{ reached, release chan struct{} }
+
+// hold holds the next Acquire of a queue up.
+func (g *gate) hold(queue string) *hold {
+	h := &hold{make(chan struct{}), make(chan struct{})}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holds = map[string]*hold{broker.StreamName(queue): h}
+	return h
+}
+
+func (g *gate) heldUp(stream string) *hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := g.holds[stream]
+	delete(g.holds, stream)
+	return h
 }
 
 // pass waits while the gate is shut.
@@ -99,6 +120,10 @@ func (g *gate) fault(stream string) error {
 func (g *gate) Acquire(ctx context.Context, stream string) (journal.Stream, error) {
 	if err := errors.Join(g.pass(ctx), g.fault(stream)); err != nil {
 		return nil, err
+	}
+	if h := g.heldUp(stream); h != nil {
+		close(h.reached)
+		<-h.release
 	}
 	st, err := g.Journal.Acquire(ctx, stream)
 	if err == nil {
