@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -199,21 +198,6 @@ func (r Result) WantErr(t testing.TB, code int, text string) Result {
 	return r
 }
 
-// Dir returns a folder for a test whose path is short enough for Unix sockets in it.
-func Dir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "hf") //nolint:usetesting // the path of t.TempDir is too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // Serve starts a broker in this process, on a Unix socket, and returns its address once it serves. Without a --journal among args it has
 // its messages in memory.
 func Serve(t testing.TB, args ...string) (addr string, j *Job) {
@@ -233,41 +217,6 @@ func Serve(t testing.TB, args ...string) (addr string, j *Job) {
 		return strings.Contains(text, "broker serves")
 	})
 	return addr, j
-}
-
-var (
-	buildOnce sync.Once
-	built     string
-	buildErr  error
-)
-
-// Binary builds the real binary, once in a test process, and returns its path. Clean removes it.
-func Binary(t testing.TB) string {
-	t.Helper()
-	buildOnce.Do(func() {
-		dir, err := os.MkdirTemp("", "hfbin") //nolint:usetesting // it outlives the test: others use it too
-		if err != nil {
-			buildErr = err
-			return
-		}
-		built = filepath.Join(dir, "holdfast")
-		out, err := exec.Command("go", "build", "-o", built, "github.com/holdfastmq/holdfast/cmd/holdfast").CombinedOutput()
-		if err != nil {
-			buildErr = fmt.Errorf("build the binary: %w\n%s", err, out)
-		}
-	})
-	if buildErr != nil {
-		t.Fatal(buildErr)
-	}
-	return built
-}
-
-// Clean removes what Binary built. It is for TestMain.
-func Clean() error {
-	if built == "" {
-		return nil
-	}
-	return os.RemoveAll(filepath.Dir(built))
 }
 
 // JournalEnv names the environment variable with the scheme of the embedded journal that tests run brokers on, where they have no reason to choose:

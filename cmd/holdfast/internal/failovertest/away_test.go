@@ -25,7 +25,7 @@ func databaseAway(t *testing.T, on store) {
 	}
 	server := on.own(t)
 	b := start(t, on.url(server), 2)
-	h, l := load(t, b, seed(t))
+	h, l := load(t, b, on, seed(t))
 	for _, how := range []struct {
 		name       string
 		stop, back func(nodes ...string) error

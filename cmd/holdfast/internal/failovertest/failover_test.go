@@ -1,6 +1,7 @@
 package failovertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -18,7 +19,7 @@ import (
 const maxGap = 5 * time.Second
 
 // load is senders and receivers on two queues, one of them with ordering keys.
-func load(t *testing.T, b *brokers, seed uint64) (*killtest.History, *killtest.Load) {
+func load(t *testing.T, b *brokers, on store, seed uint64) (*killtest.History, *killtest.Load) {
 	t.Helper()
 	// Leases that a dying broker had stored and not handed over end by this timeout.
 	const visibility = 5 * time.Second
@@ -32,9 +33,10 @@ func load(t *testing.T, b *brokers, seed uint64) (*killtest.History, *killtest.L
 	}
 	h := killtest.NewHistory()
 	l := killtest.NewLoad(t, b.addrs(), h)
+	every := cmp.Or(on.pace, 20*time.Millisecond)
 	for i := range uint64(2) {
-		l.Send(killtest.Sender{Queue: "plain", Name: fmt.Sprint("p", i), Every: 20 * time.Millisecond, Seed: seed + i})
-		l.Send(killtest.Sender{Queue: "keyed", Name: fmt.Sprint("k", i), Keys: 20, Every: 20 * time.Millisecond, Seed: seed + 20 + i})
+		l.Send(killtest.Sender{Queue: "plain", Name: fmt.Sprint("p", i), Every: every, Seed: seed + i})
+		l.Send(killtest.Sender{Queue: "keyed", Name: fmt.Sprint("k", i), Keys: 20, Every: every, Seed: seed + 20 + i})
 		l.Receive(killtest.Receiver{Queue: "plain", Consume: i == 0, Fail: 2, Release: 2, Work: time.Millisecond, Seed: seed + 30 + i})
 		l.Receive(killtest.Receiver{Queue: "keyed", Consume: i == 0, Fail: 2, Release: 2, Work: time.Millisecond, Seed: seed + 40 + i})
 	}
@@ -54,7 +56,7 @@ func ownerKilledAndPaused(t *testing.T, on store) {
 		rounds, queues = on.rounds, []string{"plain", "keyed"}
 	}
 	b := start(t, on.journal(t), 3)
-	h, l := load(t, b, seed(t))
+	h, l := load(t, b, on, seed(t))
 	for round := range rounds {
 		for _, q := range queues {
 			dead := b.owner(q)
@@ -195,7 +197,7 @@ func TestDatabaseNodeKilled(t *testing.T) {
 		}
 		server := on.own(t)
 		b := start(t, on.url(server), 2)
-		h, l := load(t, b, seed(t))
+		h, l := load(t, b, on, seed(t))
 		for _, node := range server.Nodes() {
 			if err := server.Kill(node); err != nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -22,7 +23,7 @@ type Process struct {
 	err  error // of Wait; read after done
 }
 
-// Start starts a program. Its output and errors go to log, which must be a file or may be written to at any time.
+// Start starts a program, which is killed when this process ends before it does (on Linux). Its output and errors go to log, which must be a file or may be written to at any time.
 func Start(binary string, args []string, log io.Writer) (*Process, error) {
 	return StartIn(nil, binary, args, log)
 }
@@ -34,14 +35,23 @@ func StartIn(env []string, binary string, args []string, log io.Writer) (*Proces
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: what the terminal sends to this process is for this one to pass on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	dieWithParent(cmd.SysProcAttr)
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The child's parent is this thread, as long as it lives.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+		runtime.UnlockOSThread()
+	}()
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
-	p := &Process{cmd: cmd, done: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
 	return p, nil
 }
 
