@@ -28,8 +28,7 @@ type checkpoint struct {
 	segs    map[uint64]segInfo
 	streams []*stream
 	size    int
-	// damaged are the files that cannot be used.
-	damaged []string
+	stale   [2]bool // which files are not this one: older, damaged or missing
 }
 
 // segInfo is what a checkpoint says of a segment.
@@ -91,10 +90,9 @@ func (c *cursor) stream(seg func(uint64) *segment) *stream {
 // readCheckpoint returns the newer intact checkpoint. seg gives the segment of a number.
 func readCheckpoint(f vfs.FS, dir string, seg func(uint64) *segment) (*checkpoint, error) {
 	var best []byte
-	var bestGen uint64
-	var damaged []string
+	var gens [len(checkpointFiles)]uint64 // 0: not intact
 	var causes []error
-	for _, name := range checkpointFiles {
+	for i, name := range checkpointFiles {
 		b, err := vfs.ReadFile(f, filepath.Join(dir, name))
 		if err != nil && !isNotExist(err) {
 			return nil, fmt.Errorf("read %s: %w", name, err)
@@ -106,7 +104,6 @@ func readCheckpoint(f vfs.FS, dir string, seg func(uint64) *segment) (*checkpoin
 			}
 		}
 		if err != nil {
-			damaged = append(damaged, name)
 			causes = append(causes, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
@@ -114,8 +111,8 @@ func readCheckpoint(f vfs.FS, dir string, seg func(uint64) *segment) (*checkpoin
 		if v := c.u8(); v > checkpointVersion {
 			return nil, fmt.Errorf("%s is of version %d, this binary reads up to %d: %w", name, v, checkpointVersion, journal.ErrNewerFormat)
 		}
-		if gen := c.u64(); best == nil || gen > bestGen {
-			best, bestGen = b, gen
+		if gens[i] = c.u64(); best == nil || gens[i] > gens[0] {
+			best = b
 		}
 	}
 	if best == nil {
@@ -125,7 +122,9 @@ func readCheckpoint(f vfs.FS, dir string, seg func(uint64) *segment) (*checkpoin
 	if err != nil {
 		return nil, err
 	}
-	ck.damaged = damaged
+	for i, gen := range gens {
+		ck.stale[i] = gen != ck.gen
+	}
 	return ck, nil
 }
 
@@ -200,12 +199,20 @@ func (j *Journal) saveCheckpoint(ctx context.Context) error {
 	if j.life.Load() != life {
 		return nil // of a log that was broken meanwhile
 	}
-	for _, name := range checkpointFiles {
-		if err := overwrite(j.fs, j.dir, name, b); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
+	j.ck.gen++ // also if only one file has it
+	// The only one that is what the store needs is not touched before the other one is durable.
+	order := [...]int{0, 1}
+	if j.ck.stale[1] {
+		order = [...]int{1, 0}
 	}
-	j.ck.gen, j.ck.pos, j.ck.size = j.ck.gen+1, pos, len(b)
+	for _, i := range order {
+		j.ck.stale[i] = true
+		if err := overwrite(j.fs, j.dir, checkpointFiles[i], b); err != nil {
+			return fmt.Errorf("write %s: %w", checkpointFiles[i], err)
+		}
+		j.ck.stale[i] = false
+	}
+	j.ck.pos, j.ck.size = pos, len(b)
 	j.stats.checkpoints.Add(1)
 	return nil
 }

@@ -65,6 +65,9 @@ type files struct {
 	preparing sync.Mutex
 	ready     *segment // the next one, prepared; under preparing
 
+	// zeroing is held while zeros are written, and while the store is read anew: a file may be used again afterwards.
+	zeroing sync.Mutex
+
 	logged atomic.Int64 // bytes written to the log, in pages
 	zeroed atomic.Int64 // zeros written ahead of it
 }
@@ -158,13 +161,13 @@ func (fl *files) readAt(s *segment, b []byte, off int64) error {
 // maxOpened is how many files may stay open that nobody uses.
 const maxOpened = 200
 
-// closeUnused closes files that nobody reads, if many are open.
-func (fl *files) closeUnused(active *segment) {
+// closeUnused closes files that nobody reads, if many are open; none from segment number on, which are or may be written.
+func (fl *files) closeUnused(number uint64) {
 	fl.mu.Lock()
 	var idle []*segment
 	if fl.opened > maxOpened {
 		for _, s := range fl.segs {
-			if s != active {
+			if s.number < number {
 				idle = append(idle, s)
 			}
 		}
@@ -289,7 +292,9 @@ func (fl *files) prepareLocked() (err error) {
 		err = f.Sync()
 	}
 	if err == nil && name != s.name {
-		err = fl.fs.Rename(filepath.Join(fl.dir, name), filepath.Join(fl.dir, s.name))
+		if err = fl.fs.Rename(filepath.Join(fl.dir, name), filepath.Join(fl.dir, s.name)); err == nil {
+			old.name = s.name // should it be given back
+		}
 	}
 	if err == nil {
 		err = fl.fs.SyncDir(fl.dir)
@@ -307,7 +312,11 @@ func (fl *files) prepareLocked() (err error) {
 	return nil
 }
 
-// zeroAhead writes zeros behind the end of a segment that is being written, if little is left before it, and if it may.
+// zeroAhead writes zeros behind the end of a segment that is being written, if little is left before it, and if it may. zeroing is held.
+//
+// It does not sync them. A sync that fails takes the file's other blocks along, and the operating system tells it once: the next sync, of
+// batches that were written meanwhile, would succeed without having stored them. So what is written is synced by the completer alone, which
+// makes the zeros durable with its next batch.
 func (fl *files) zeroAhead(s *segment, at int64) error {
 	size := s.size.Load()
 	if size-at >= zeroStep/2 || size >= fl.size || !fl.mayZero() {
@@ -333,9 +342,6 @@ func (fl *files) zeroAhead(s *segment, at int64) error {
 	}
 	s.growing.Unlock()
 	fl.zeroed.Add(n)
-	if err == nil {
-		err = f.Sync()
-	}
 	if err != nil {
 		return fmt.Errorf("segment %s: %w", s.name, err)
 	}

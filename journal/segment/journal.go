@@ -71,16 +71,16 @@ type Journal struct {
 		gen  uint64
 		pos  position
 		size int
+		// stale are the files of it that are not as this says: older, damaged, or torn by a power cut. The other one is, and both are written
+		// anew soon.
+		stale [2]bool
 	}
 	markMu sync.Mutex
 	marked mark // the last one written
 	kept   map[uint32]markedStream
-	// damagedCheckpoints are the files of it that were not intact when the store was opened: damaged, or torn by a power cut. The other one was,
-	// and both are written anew soon. Under maintaining.
-	damagedCheckpoints []string
-	kick               chan struct{}
-	prepare            chan struct{}
 
+	kick     chan struct{}
+	prepare  chan struct{}
 	kickMove chan struct{}
 
 	closing   chan struct{}

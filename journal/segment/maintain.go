@@ -52,8 +52,8 @@ func (j *Journal) prepareLoop() {
 			continue
 		}
 		err := j.files.prepare()
-		if s := j.current.Load(); err == nil && s != nil && j.space.ample() {
-			err = j.files.zeroAhead(s, j.durablePos().off)
+		if err == nil && j.space.ample() {
+			err = j.zeroAhead()
 		}
 		if err != nil {
 			if isNoSpace(err) {
@@ -62,6 +62,17 @@ func (j *Journal) prepareLoop() {
 			j.warn("journal: the next segment cannot be made ready", "dir", j.dir, "err", err)
 		}
 	}
+}
+
+// zeroAhead writes zeros behind the log's end.
+func (j *Journal) zeroAhead() error {
+	j.files.zeroing.Lock()
+	defer j.files.zeroing.Unlock()
+	s := j.current.Load()
+	if s == nil {
+		return nil
+	}
+	return j.files.zeroAhead(s, j.durablePos().off)
 }
 
 // maintainLoop does what nobody waits for: the mark, the ballast, late syncs, checkpoints.
@@ -121,12 +132,11 @@ func (j *Journal) tidy(ctx context.Context) error {
 	if !due && j.wanted.Load() || !due && short {
 		due = pos.n != j.ck.pos.n && (j.wanted.Load() || tail > int64(j.ck.size))
 	}
-	if due || len(j.damagedCheckpoints) > 0 {
+	if due || j.ck.stale != ([2]bool{}) {
 		j.wanted.Store(false)
 		if err := j.saveCheckpoint(ctx); err != nil {
 			return err
 		}
-		j.damagedCheckpoints = nil
 	}
 	return j.recycle()
 }
@@ -157,7 +167,7 @@ func (j *Journal) recycle() error {
 	_, err := j.files.recycle(func(s *segment) bool {
 		return s == active || s.bad.Load() && s.size.Load() > 0 || s.number >= j.ck.pos.seg || s.live.Load() != 0 || s.movedAt.Load() > j.ck.pos.n
 	}, keep)
-	j.files.closeUnused(active)
+	j.files.closeUnused(j.durablePos().seg)
 	if err != nil {
 		return fmt.Errorf("remove segments: %w", err)
 	}
@@ -168,7 +178,10 @@ func (j *Journal) recycle() error {
 func (j *Journal) saveMark(clean bool) error {
 	j.markMu.Lock()
 	defer j.markMu.Unlock()
-	m := mark{gen: j.marked.gen + 1, clean: clean, pos: j.durablePos(), checkpoint: j.ck.pos.n, streams: map[uint32]markedStream{}}
+	j.maintaining.Lock()
+	ck := j.ck.pos.n
+	j.maintaining.Unlock()
+	m := mark{gen: j.marked.gen + 1, clean: clean, pos: j.durablePos(), checkpoint: ck, streams: map[uint32]markedStream{}}
 	for _, st := range j.allStreams() {
 		st.mu.Lock()
 		if s := &st.sure; s.epoch > 0 && st.damage == nil {

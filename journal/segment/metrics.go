@@ -14,7 +14,8 @@ type Metrics struct {
 
 	DiskBytes int64 // all segments, and the ballast
 	FreeBytes int64 // of them kept to be used again
-	// LiveBytes is what the segments hold that is not discarded: metas and bodies with their headers, parts.
+	// LiveBytes is what the segments hold that is not discarded: metas and bodies with their headers, parts. What is discarded counts until
+	// that is on stable storage.
 	LiveBytes int64
 	// CheckpointBytes is the size of the last checkpoint.
 	CheckpointBytes int64

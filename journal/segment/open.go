@@ -250,7 +250,7 @@ func (j *Journal) accept(r *recovery) error {
 	}
 	m := j.marked
 	r.m, r.last = &m, j.ck.pos
-	r.ck.gen, r.ck.pos, r.ck.size = j.ck.gen, j.ck.pos, j.ck.size
+	r.ck.gen, r.ck.pos, r.ck.size, r.ck.stale = j.ck.gen, j.ck.pos, j.ck.size, j.ck.stale
 	return nil
 }
 
@@ -290,8 +290,9 @@ func (j *Journal) adopt(r *recovery) {
 	}
 	j.markMu.Unlock()
 	j.last, j.prevCRC, j.active, j.unsynced = r.last.n, r.last.crc, nil, 0
+	j.current.Store(nil)
 	j.ck.gen, j.ck.pos, j.ck.size = r.ck.gen, r.ck.pos, r.ck.size
-	j.damagedCheckpoints = r.ck.damaged
+	j.ck.stale = r.ck.stale
 	j.unsaved.Store(0)
 	j.setDurable(r.last)
 	j.settleLimbo()

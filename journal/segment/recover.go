@@ -402,7 +402,7 @@ func (r *recovery) count() {
 		}
 	}
 	for n, s := range maps.Clone(r.fl.segs) {
-		if used[s] || s.bad.Load() || r.loss != nil {
+		if used[s] || s.bad.Load() || r.loss != nil || s.pins.Load() > 0 { // somebody may still read it, or it is kept as it is
 			continue
 		}
 		if n < r.ck.pos.seg && s.movedAt.Load() <= r.ck.pos.n || n > r.last.seg {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
@@ -80,12 +81,15 @@ func (j *Journal) reopen() bool {
 }
 
 func (j *Journal) recoverAgain() error {
-	for !j.maintaining.TryLock() { // a checkpoint is being written, and perhaps waits for a sync
-		if !j.waitRejecting(time.Millisecond, errBroken) {
-			return journal.ErrClosed
+	// A checkpoint may be under way that waits for a sync, or zeros that are written.
+	for _, mu := range []*sync.Mutex{&j.maintaining, &j.files.zeroing} {
+		for !mu.TryLock() {
+			if !j.waitRejecting(time.Millisecond, errBroken) {
+				return journal.ErrClosed
+			}
 		}
+		defer mu.Unlock()
 	}
-	defer j.maintaining.Unlock()
 	j.files.preparing.Lock()
 	j.files.mu.Lock()
 	old := maps.Clone(j.files.segs)
@@ -141,7 +145,7 @@ func (j *Journal) rejectWaiting(why error) {
 			if !errors.Is(why, journal.ErrFull) && !errors.Is(why, journal.ErrCorrupt) || j.inLimbo(o) {
 				err = fmt.Errorf("%w: %w", journal.ErrUnknown, why)
 			}
-			o.done <- err
+			o.finish(err)
 		}
 		if j.refuse() == nil {
 			for st := range due {
