@@ -183,8 +183,30 @@ func (x *verifier) metas(ctx context.Context) (bodies []uint64, err error) {
 	return bodies, nil
 }
 
-// replay rebuilds the queue, and returns the first seqs of the records that hold bodies of its messages.
+// maxReplays bounds how often a queue is rebuilt whose owner discards events while they are read.
+const maxReplays = 20
+
+// errDiscarded says that events which a snapshot does not have were discarded before they were read: there is a newer snapshot.
+var errDiscarded = errors.New("the queue's owner discards faster than its events can be read; try again at a quieter time")
+
+// replay rebuilds the queue, and returns the first seqs of the records that hold bodies of its messages. It begins again where the owner
+// has replaced the snapshot meanwhile, and discarded what follows the old one: reading goes on behind that without a word, and messages would be missing.
 func (x *verifier) replay(ctx context.Context) ([]uint64, error) {
+	was := x.v
+	for range maxReplays {
+		records, err := x.replayOnce(ctx)
+		if !errors.Is(err, errDiscarded) {
+			return records, err
+		}
+		x.v = was
+		if x.v.Info, err = x.r.Info(ctx); err != nil {
+			return nil, fmt.Errorf("verify stream %q: %w", x.stream, err)
+		}
+	}
+	return nil, fmt.Errorf("verify stream %q: %w", x.stream, errDiscarded)
+}
+
+func (x *verifier) replayOnce(ctx context.Context) ([]uint64, error) {
 	var core *queue.Core
 	loaded, err := journal.LoadSnapshot(ctx, x.r, func(_ journal.SnapshotID, chunks iter.Seq2[[]byte, error]) (err error) {
 		core, err = queue.Restore(queue.Options{}, chunks)
@@ -207,13 +229,21 @@ func (x *verifier) replay(ctx context.Context) ([]uint64, error) {
 		}
 	}
 	refused := map[uint64]*queue.Event{}
+	next := first
 	for rec, err := range x.r.ReadMeta(ctx, first, math.MaxUint64) {
+		if err == nil && rec.First > next {
+			return nil, errDiscarded
+		}
 		if err == nil {
 			err = x.apply(core, rec, refused)
 		}
 		if err != nil {
 			return nil, x.fault(ctx, err)
 		}
+		next = rec.Last() + 1
+	}
+	if next <= x.v.Info.End {
+		return nil, errDiscarded
 	}
 	for seq, e := range refused {
 		core.Undo(seq, e)
