@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastmq/holdfast/broker/placement"
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/journal/memory"
+	"github.com/holdfastmq/holdfast/persistent"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,6 +29,7 @@ type sim struct {
 	t     *testing.T
 	store *memory.Store
 	nodes map[string]*member
+	ahead map[string]time.Duration // of wall clocks, by node
 
 	mu       sync.Mutex
 	acquired map[string][]string       // by stream: who acquired it, in order
@@ -190,7 +192,7 @@ func newSim(t *testing.T, names ...string) *sim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sim{t: t, store: store, nodes: map[string]*member{}, acquired: map[string][]string{}, reach: map[string]*broker.Broker{}}
+	s := &sim{t: t, store: store, nodes: map[string]*member{}, ahead: map[string]time.Duration{}, acquired: map[string][]string{}, reach: map[string]*broker.Broker{}}
 	for _, name := range names {
 		s.join(name)
 	}
@@ -224,7 +226,10 @@ func (s *sim) join(name string) *member {
 	m := &member{s: s, name: name, j: &gate{Journal: j, Coordinator: j, s: s, name: name, open: open, broken: map[string]error{}}}
 	n, err := Open(s.t.Context(), m.j, m.j, Options{
 		Address: name, Secret: name + "'s", Dial: s.dial,
-		Broker: broker.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)).With("broker", name)},
+		Broker: broker.Options{
+			Logger:     slog.New(slog.NewTextHandler(io.Discard, nil)).With("broker", name),
+			Persistent: persistent.Options{Clock: func() time.Time { return time.Now().Add(s.ahead[name]) }},
+		},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -245,13 +250,36 @@ func (s *sim) dial(_ context.Context, p Peer) (PeerLink, error) {
 	if b == nil || p.Secret != p.Address+"'s" {
 		return nil, fmt.Errorf("no broker at %s, or not with secret %q", p.Address, p.Secret)
 	}
-	return peerLink{b}, nil
+	return peerLink{b, s, p.Address}, nil
 }
 
-// peerLink is a node as other nodes reach it.
-type peerLink struct{ *broker.Broker }
+// peerLink is a node as other nodes reach it: at an address, whichever life of it is there.
+type peerLink struct {
+	holdfast.Link // of the life that was there at first
+	s             *sim
+	address       string
+}
 
 func (l peerLink) Close() {}
+
+func (l peerLink) now() holdfast.Link {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if b := l.s.reach[l.address]; b != nil {
+		return b
+	}
+	return l.Link
+}
+
+func (l peerLink) OpenSender(ctx context.Context, queue string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
+	return l.now().OpenSender(ctx, queue, c, ev)
+}
+
+func (l peerLink) OpenReceiver(ctx context.Context, queue string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
+	return l.now().OpenReceiver(ctx, queue, c, ev)
+}
+
+func (l peerLink) Admin() holdfast.Admin { return l.now().Admin() }
 
 // gone notes that a node does not live any more.
 func (m *member) gone() {
