@@ -383,14 +383,26 @@ func (c *client) purge(ctx context.Context, subject string, before uint64) error
 	return nil
 }
 
-// deleteMessage deletes one message; one that is not there is no error.
+// deleteMessage deletes one message; one that is not there is no error. nats.go does not pass on the code of the server's error, so the request is
+// made here.
 func (c *client) deleteMessage(ctx context.Context, seq uint64) error {
-	tctx, done := c.try(ctx)
-	defer done()
-	err := c.st.DeleteMsg(tctx, seq)
-	var api *njs.APIError
-	if err == nil || errors.Is(err, njs.ErrMsgNotFound) || errors.As(err, &api) && (api.ErrorCode == 10043 || api.ErrorCode == 10057 || strings.Contains(api.Description, "not found") || strings.Contains(api.Description, "deleted")) {
+	m := nats.NewMsg(c.api + "STREAM.MSG.DELETE." + c.stream)
+	m.Data = encode(struct {
+		Seq     uint64 `json:"seq"`
+		NoErase bool   `json:"no_erase"`
+	}{seq, true})
+	answer, err := c.request(ctx, m)
+	if err != nil {
+		return fmt.Errorf("delete message %d: %w", seq, err)
+	}
+	var got struct {
+		Error *apiError `json:"error"`
+	}
+	switch err := json.Unmarshal(answer.Data, &got); {
+	case err != nil:
+		return fmt.Errorf("delete message %d: %w", seq, err)
+	case got.Error == nil, got.Error.Code == 10043, got.Error.Code == 10057 && strings.Contains(got.Error.Text, "no message found"):
 		return nil
 	}
-	return fmt.Errorf("delete message %d: %w", seq, err)
+	return fmt.Errorf("delete message %d: %w", seq, got.Error)
 }
