@@ -45,6 +45,7 @@ func (j *Journal) moveLoop(ctx context.Context) {
 	defer j.helpers.Done()
 	t := time.NewTicker(moveEvery)
 	defer t.Stop()
+	var r rest
 	for {
 		select {
 		case <-j.closing:
@@ -52,8 +53,13 @@ func (j *Journal) moveLoop(ctx context.Context) {
 		case <-t.C:
 		case <-j.kickMove:
 		}
+		if r.look(j.files.logged.Load()-int64(j.stats.moved.Load()), time.Now()) {
+			if err := j.giveBack(); err != nil {
+				j.warn("journal: space is not given back", "dir", j.dir, "err", err)
+			}
+		}
 		for j.refuse() == nil && !j.isBroken() && ctx.Err() == nil {
-			s := j.victim()
+			s := j.victim(j.slack(r.is))
 			if s == nil {
 				break
 			}
@@ -77,7 +83,7 @@ func (j *Journal) moveLoop(ctx context.Context) {
 }
 
 // victim returns the segment that is worth emptying most, or nil if none has to be.
-func (j *Journal) victim() *segment {
+func (j *Journal) victim(slack int64) *segment {
 	active, durable := j.current.Load(), j.durablePos()
 	j.files.mu.Lock()
 	defer j.files.mu.Unlock()
@@ -93,10 +99,6 @@ func (j *Journal) victim() *segment {
 		if best == nil || l*best.size.Load() < best.live.Load()*n {
 			best = s
 		}
-	}
-	slack := j.files.size
-	if j.space.level.Load() != spaceOK { // every byte counts
-		slack = 0
 	}
 	if best == nil || size <= live+live/2+slack || best.live.Load() > best.size.Load()*3/4 || !j.space.movable() {
 		return nil
