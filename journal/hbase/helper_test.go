@@ -116,18 +116,25 @@ type cutter struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	rng  *rand.Rand
-	rate float64        // of the requests that are lost, and of the answers
-	cuts map[string]int // by what was lost
+	most int            // of how many requests one is lost at least, and of how many answers
+	left map[string]int // until the next one
+	seen map[string]int
+	cuts map[string]int // how many were lost
 	all  map[net.Conn]struct{}
 }
 
-func newCutter(t testing.TB, to string, rate float64, seed uint64) *cutter {
+// newCutter returns a proxy that loses one of most requests at least, and of most answers; on average twice as many.
+func newCutter(t testing.TB, to string, most int, seed uint64) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{Listener: l, to: to, rng: rand.New(rand.NewPCG(seed, 1)), rate: rate, cuts: map[string]int{}, all: map[net.Conn]struct{}{}}
+	c := &cutter{Listener: l, to: to, rng: rand.New(rand.NewPCG(seed, 1)), most: most, all: map[net.Conn]struct{}{}}
+	c.left, c.seen, c.cuts = map[string]int{}, map[string]int{}, map[string]int{}
+	for _, what := range []string{"request", "answer"} {
+		c.left[what] = 1 + c.rng.IntN(most)
+	}
 	c.wg.Go(c.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -169,9 +176,12 @@ func (c *cutter) copy(to io.Writer, from io.Reader, what string) {
 			return
 		}
 		c.mu.Lock()
-		cut := c.rng.Float64() < c.rate
+		c.seen[what]++
+		c.left[what]--
+		cut := c.left[what] == 0
 		if cut {
 			c.cuts[what]++
+			c.left[what] = 1 + c.rng.IntN(c.most)
 		}
 		c.mu.Unlock()
 		if cut {

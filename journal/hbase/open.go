@@ -49,15 +49,25 @@ func Open(ctx context.Context, opts Options) (*Journal, error) {
 	return j, nil
 }
 
+// connectTries is how often a gateway is asked first: a connection that is lost says nothing of what listens there.
+const connectTries = 3
+
 // checkGateway verifies that a Thrift2 gateway answers, in the transport that the options say.
 func (j *Journal) checkGateway(ctx context.Context) error {
 	var kind thrift2.TThriftServerType
-	err := j.pool.do(ctx, func(ctx context.Context, c client) (err error) {
-		kind, err = c.GetThriftServerType(ctx)
-		return err
-	})
 	var late *timeoutError
 	var nobody *unreachableError
+	var app thrift.TApplicationException
+	var err error
+	for range connectTries {
+		err = j.pool.do(ctx, func(ctx context.Context, c client) (err error) {
+			kind, err = c.GetThriftServerType(ctx)
+			return err
+		})
+		if err == nil || ctx.Err() != nil || errors.As(err, &late) || errors.As(err, &nobody) || errors.As(err, &app) || errors.Is(err, journal.ErrClosed) {
+			break
+		}
+	}
 	switch {
 	case err == nil && kind == thrift2.TThriftServerType_TWO:
 		return nil
@@ -71,7 +81,6 @@ func (j *Journal) checkGateway(ctx context.Context) error {
 	case strings.Contains(err.Error(), "x509"), strings.Contains(err.Error(), "tls:"):
 		return fmt.Errorf("its certificate is not to be trusted: set ca=FILE to the certificate of who has signed it, and HOST to a name that it has: %w", err)
 	}
-	var app thrift.TApplicationException
 	if errors.As(err, &late) || !errors.As(err, &app) {
 		return fmt.Errorf("something listens there that does not answer as a Thrift2 gateway would: set framed=true if it runs with the framed transport (-f), http=true or "+
 			"https=true if in HTTP mode, or none of them if in neither: %w", err)

@@ -52,9 +52,14 @@ func closeUnderWay(e *env) {
 	acked := make([][]*journal.Record, writers)
 	names := []string{"a", "b", "c", "d"}
 	started := make(chan struct{}, writers)
+	// Before any of them begins: a stream that is not acquired ends the rule.
+	var owners []*owner
 	for i := range writers {
-		w := e.worker(uint64(i))
-		o := w.acquire(e.j, names[i])
+		o := e.acquire(e.j, names[i])
+		o.env = e.worker(uint64(i))
+		owners = append(owners, o)
+	}
+	for i, o := range owners {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				r := o.random()

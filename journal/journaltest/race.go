@@ -113,11 +113,12 @@ func (e *env) race(owners int, discards bool, losses float64) {
 	h := &history{acked: map[uint64]journal.Header{}}
 	var takeovers atomic.Int64
 	var wg sync.WaitGroup
-	for i := range owners {
-		j := e.j
-		if i > 0 {
-			j = e.second()
-		}
+	// Before any of them begins: a store that does not open ends the rule, which would leave them behind.
+	handles := []journal.Journal{e.j}
+	for len(handles) < owners {
+		handles = append(handles, e.second())
+	}
+	for i, j := range handles {
 		w := e.worker(uint64(i))
 		if losses > 0 {
 			w.ctx = w.hooked(e.flaky(losses))
@@ -283,11 +284,15 @@ func (e *env) wantAllBodies(r journal.Reader, headers []journal.Header) {
 func raceStreams(e *env) {
 	const n = 8
 	var wg sync.WaitGroup
+	handles := []journal.Journal{e.j}
+	for len(handles) <= n/2 {
+		handles = append(handles, e.second())
+	}
 	for i := range n {
 		w := e.worker(uint64(i))
-		j := e.j
+		j := handles[0]
 		if i%2 == 1 {
-			j = e.second()
+			j = handles[1+i/2]
 		}
 		wg.Go(func() {
 			name := fmt.Sprintf("orders %d", i)
