@@ -131,7 +131,7 @@ func (beside) Close() {}
 
 // G5, §4: an append of an owner that arrives after its successor has taken the queue, has stored and handed out what was sent there, and has discarded it again, is
 // refused. The message in it was not lost by that: its sender sent it to the successor, where it is stored once (G1, G3, G10).
-func TestLateAppend(t *testing.T) { each(t, lateAppend) }
+func TestLateAppend(t *testing.T) { each(t, lateAppend, onMongoDB.name) }
 
 func lateAppend(t *testing.T, on store) {
 	url := on.journal(t)

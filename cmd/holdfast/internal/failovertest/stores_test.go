@@ -40,7 +40,7 @@ var (
 		return withOptions("nats://holdfast:holdfast@"+strings.Join(hosts, ",")+unique("/T"), "sync=always&replicas=3")
 	}}
 	// FerretDB reads a collection from its beginning for each range of it: what piles up makes it slower than the test can wait for.
-	onMongoDB   = store{name: "mongodb", rounds: 5, pace: 400 * time.Millisecond, url: func(s *testserver.Server) string { return withOptions(s.URL()+unique("/t"), "durable=declared") }}
+	onMongoDB   = store{name: "mongodb", soak: true, rounds: 5, pace: 400 * time.Millisecond, url: func(s *testserver.Server) string { return withOptions(s.URL()+unique("/t"), "durable=declared") }}
 	onHBase     = store{name: "hbase", soak: true, rounds: 5, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
 	onCassandra = store{name: "cassandra", replicated: true, soak: true, rounds: 5, url: func(s *testserver.Server) string {
 		return withOptions(place(s.URL(), unique("t")), "replication=3")
@@ -49,10 +49,10 @@ var (
 	stores = []store{onPostgres, onNATS, onMongoDB, onHBase, onCassandra}
 )
 
-// each runs a test on all stores.
-func each(t *testing.T, test func(t *testing.T, on store)) {
+// each runs a test on all stores; at reduced counts on those that can stand a load beside the other tests of a run, and on others that are named.
+func each(t *testing.T, test func(t *testing.T, on store), also ...string) {
 	for _, s := range stores {
-		if !s.soak || clitest.Soak() {
+		if !s.soak || clitest.Soak() || slices.Contains(also, s.name) {
 			t.Run(s.name, func(t *testing.T) { test(t, s) })
 		}
 	}
