@@ -242,8 +242,8 @@ func (c *intake) giveCredit(st *intakeStream) bool {
 			messages = max(messages, st.delivered+uint64(need))
 		}
 	} else if target := int64(st.delivered) + int64(c.window) - int64(c.holds) - int64(c.unsent); target > int64(messages) {
-		// Not for every message: an eighth of the window at a time, unless that is what the receiver waits for.
-		if target-int64(messages) >= int64(c.window/8) || messages == st.delivered {
+		// Not for every message: an eighth of the window at a time, or of a small one up to four, unless that is what the receiver waits for.
+		if target-int64(messages) >= int64(max(c.window/8, min(c.window/2, 4))) || messages == st.delivered {
 			messages = uint64(target)
 		}
 	}

@@ -132,6 +132,9 @@ func TestConsumeOverBreaks(t *testing.T) {
 		}()
 		<-all
 		close(quit)
+		for len(n.bodies()) > 0 { // a break may have come between the last handlers and their acknowledgements
+			time.Sleep(10 * time.Millisecond)
+		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -139,8 +142,8 @@ func TestConsumeOverBreaks(t *testing.T) {
 		for _, k := range r.times() {
 			twice += k - 1
 		}
-		if len(n.bodies()) != 0 || breaks < 10 || twice > breaks*12 { // each worker can begin with some before it hears of the break
-			t.Errorf("%d left, %d breaks, %d handled again", len(n.bodies()), breaks, twice)
+		if breaks < 10 || twice > breaks*12 { // each worker can begin with some before it hears of the break
+			t.Errorf("%d breaks, %d handled again", breaks, twice)
 		}
 	})
 }

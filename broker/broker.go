@@ -96,6 +96,8 @@ type Broker struct {
 
 	latency, batch histogram // of the appends of all queues
 
+	turns persistent.Pool // of the queues' actors: an owner waits for nothing
+
 	// life ends when the broker closes; work that nobody waits for runs under it.
 	life context.Context //holdfast:allow context: the life of background work that no caller waits for
 	end  context.CancelFunc

@@ -84,6 +84,7 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 		po.MaxPendingBytes = pendingBytes
 	}
 	po.Logger = o.log
+	po.Pool = &b.turns
 	po.OnProgress = h.setProgress
 	po.OnAppend = o.appended
 	po.Preload = b.o.Cluster != nil

@@ -29,7 +29,7 @@ type space struct {
 // message. What is gathered stays small beside a store's memory, so that it is gone before the store has written it twice.
 const (
 	gatherLeast = 5 * time.Millisecond
-	gatherMost  = 250 * time.Millisecond
+	gatherMost  = time.Second
 	gatherSeqs  = 64
 )
 

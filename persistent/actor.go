@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
@@ -12,14 +13,19 @@ import (
 
 // Actor is a running actor: the owner of one stream. All of its methods may be called concurrently.
 type Actor[C, E any] struct {
-	c      *Context[E]
-	beh    Behavior[C, E]
-	box    *mailbox[C]
-	taken  []item[C] // out of the mailbox
-	begun  int       // of taken
-	first  []item[C] // out of the mailbox, before those
-	ahead  int       // begun of first
-	timer  *time.Timer
+	c     *Context[E]
+	beh   Behavior[C, E]
+	box   *mailbox[C]
+	taken []item[C] // out of the mailbox
+	begun int       // of taken
+	first []item[C] // out of the mailbox, before those
+	ahead int       // begun of first
+	timer *time.Timer
+	fired atomic.Bool // it has, since armed was set
+	final bool        // the last snapshot is under way
+	//holdfast:allow context: it is that of the actor's life, which no turn brings along
+	life   context.Context
+	unlink func() bool   // ends what life's end does
 	armed  time.Duration // when timer fires, since the clock's start; 0: it does not
 	kill   context.CancelCauseFunc
 	ready  chan struct{} // closed once recovered
@@ -39,13 +45,18 @@ func Open[C, E any](ctx context.Context, j journal.Journal, stream string, b Beh
 	}
 	life, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &Context[E]{stream: stream, opts: o, log: o.Logger, codec: codec, beh: b}
-	c.app = appender{work: make(chan *appendJob, 1), done: make(chan appendResult, 1)}
+	c.app = appender{done: make(chan appendResult, 1)}
 	c.snap.done = make(chan saved, 1)
 	a := &Actor[C, E]{
 		c: c, beh: b, box: newMailbox[C](o.Mailbox), kill: kill,
 		ready: make(chan struct{}), done: make(chan struct{}),
 	}
+	c.app.poke, c.poke = a.box.poke, a.box.poke
 	c.kill, c.quit = kill, func() { a.box.close(a.stopped(nil)) }
+	if o.Pool != nil {
+		o.Pool.join()
+		a.box.up = func() { o.Pool.submit(a) }
+	}
 	unlink := context.AfterFunc(ctx, func() { kill(context.Cause(ctx)) })
 	go a.run(life, j, unlink)
 	select {
@@ -58,15 +69,14 @@ func Open[C, E any](ctx context.Context, j journal.Journal, stream string, b Beh
 
 // run is the actor's goroutine.
 func (a *Actor[C, E]) run(ctx context.Context, j journal.Journal, unlink func() bool) {
-	opened := false
-	err := error(&PanicError{Value: "the goroutine was ended (runtime.Goexit)"})
+	opened, pooled, err := false, false, errGoexit()
 	defer func() {
-		if v := recover(); v != nil {
-			p := &PanicError{Value: v, Stack: debug.Stack()}
-			a.c.log.Error("behavior panicked, its actor stops", "panic", v, "stack", string(p.Stack))
+		if p := a.panicked(recover()); p != nil {
 			err = p
 		}
-		a.finish(opened, err)
+		if !pooled {
+			a.finish(opened, err)
+		}
 	}()
 
 	r, err2 := a.c.recover(ctx, j)
@@ -81,8 +91,7 @@ func (a *Actor[C, E]) run(ctx context.Context, j journal.Journal, unlink func() 
 		err = err2
 		return
 	}
-	a.c.app.log = a.c.log
-	go a.c.app.run(ctx, a.c.st, &a.c.opts)
+	a.c.app.begin(ctx, a.c.st, &a.c.opts, a.c.log)
 	a.c.phase = running
 	if err2 = a.c.undoRefused(r); err2 != nil {
 		err = err2
@@ -91,18 +100,43 @@ func (a *Actor[C, E]) run(ctx context.Context, j journal.Journal, unlink func() 
 	a.c.begin()
 	a.beh.Recovered(a.c)
 	opened = true
+	a.life, a.unlink = ctx, context.AfterFunc(ctx, a.box.poke)
 	close(a.ready)
+	if pool := a.c.opts.Pool; pool != nil {
+		pooled = true
+		pool.submit(a)
+		return
+	}
 	err = a.loop(ctx)
+}
+
+// errGoexit is why an actor ends whose behavior ended the goroutine.
+func errGoexit() error { return &PanicError{Value: "the goroutine was ended (runtime.Goexit)"} }
+
+// panicked tells of a panic; v is what was recovered.
+func (a *Actor[C, E]) panicked(v any) error {
+	if v == nil {
+		return nil
+	}
+	p := &PanicError{Value: v, Stack: debug.Stack()}
+	a.c.log.Error("behavior panicked, its actor stops", "panic", v, "stack", string(p.Stack))
+	return p
 }
 
 // finish ends the actor, for the reason err; nil means cleanly.
 func (a *Actor[C, E]) finish(opened bool, err error) {
 	c := a.c
+	if a.unlink != nil {
+		a.unlink()
+	}
+	if c.opts.Pool != nil {
+		defer c.opts.Pool.leave()
+	}
 	c.phase = ended
 	a.failed, a.err = err, a.stopped(err)
 	a.box.close(a.err)
 	a.kill(errKilled)
-	close(c.app.work)
+	c.app.end()
 	if a.timer != nil {
 		a.timer.Stop()
 	}

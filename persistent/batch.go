@@ -33,7 +33,7 @@ type batch[E any] struct {
 	// maybe, that one of its tries ended without an answer, so that somebody may still be reading its slices.
 	handed, unsure, maybe bool
 	sealed                bool
-	first                 time.Time // of the first try
+	first                 time.Duration // of the first try, since the clock's start
 }
 
 // room returns how large the record is at most once a group of that many bytes and events is added.

@@ -10,6 +10,7 @@ type clock struct {
 	start time.Time
 	base  int64         // queue time at start, Unix ms
 	past  time.Duration // the latest that elapsed returned
+	held  bool          // it stands still until look
 }
 
 // newClock starts a clock that is not behind floor, in Unix ms.
@@ -20,8 +21,17 @@ func newClock(now func() time.Time, floor int64) clock {
 
 // elapsed returns the time since the start.
 func (c *clock) elapsed() time.Duration {
-	c.past = max(c.past, c.now().Sub(c.start))
+	if !c.held {
+		c.past = max(c.past, c.now().Sub(c.start))
+	}
 	return c.past
+}
+
+// look sets the clock to what it is now, where it stands still until the next look: reading the time costs as much as a small command.
+func (c *clock) look() {
+	c.held = false
+	c.elapsed()
+	c.held = true
 }
 
 // ms returns the queue time.

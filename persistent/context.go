@@ -43,6 +43,7 @@ type Context[E any] struct {
 	beh    events[E]
 	quit   func()                  // what Stop calls
 	kill   context.CancelCauseFunc // what Actor.Kill calls
+	poke   func()                  // wakes the actor
 
 	st     journal.Stream
 	own    journal.Info

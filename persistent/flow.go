@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
@@ -23,17 +22,33 @@ func (a *Context[E]) handOver() bool {
 	}
 	b := a.pending[0]
 	if !b.handed {
-		b.handed, b.first = true, time.Now()
+		b.handed, b.first = true, a.clock.elapsed()
 		b.rec.UID, b.rec.Epoch, b.rec.Kind = a.own.UID, a.own.Epoch, journal.KindEvents
 	}
-	a.app.give(appendJob{after: a.stored.Last(), prev: a.stored.CRC, rec: &b.rec, sealed: b.sealed})
+	a.give(appendJob{after: a.stored.Last(), prev: a.stored.CRC, rec: &b.rec, sealed: b.sealed})
 	b.unsure, b.sealed = true, true
 	return true
 }
 
+// give starts an append.
+func (a *Context[E]) give(job appendJob) {
+	if a.app.starts() {
+		a.app.remind = a.clock.elapsed() + a.opts.AppendTimeout
+	}
+	a.app.give(job)
+}
+
+// stillNoAnswer says that the append under way has had no answer for long.
+func (a *Context[E]) stillNoAnswer() {
+	a.app.remind = a.clock.elapsed() + a.opts.AppendTimeout
+	if !a.app.repeats.Load() { // else that is told
+		a.log.Warn("append without an answer, it is waited for", "seq", a.app.job.rec.First)
+	}
+}
+
 // settle takes the result of the append that was under way. An error ends the actor.
 func (a *Context[E]) settle(ctx context.Context, res appendResult) error {
-	a.app.busy = false
+	a.app.busy, a.app.remind = false, 0
 	if a.full.asked != nil {
 		return a.probed(ctx, res)
 	}
@@ -65,7 +80,7 @@ func (a *Context[E]) storedBatch(ctx context.Context, b *batch[E]) {
 	n := copy(a.pending, a.pending[1:])
 	a.pending[n] = nil
 	a.pending = a.pending[:n]
-	took, events := time.Since(b.first), len(b.events)
+	took, events := a.clock.elapsed()-b.first, len(b.events)
 	a.stats.appended(&h, events, took)
 	if b.recyclable() {
 		a.pool.Put(b)

@@ -154,7 +154,7 @@ func (a *Context[E]) probe() {
 		Header: journal.Header{UID: a.own.UID, Epoch: a.own.Epoch, Kind: journal.KindEpoch, First: a.next, Count: 1, Time: a.clock.ms()},
 		Body:   [][]byte{make([]byte, n)},
 	}
-	a.app.give(appendJob{after: a.stored.Last(), prev: a.stored.CRC, rec: a.full.asked})
+	a.give(appendJob{after: a.stored.Last(), prev: a.stored.CRC, rec: a.full.asked})
 }
 
 // probed goes on from the answer.

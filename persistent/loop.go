@@ -5,35 +5,90 @@ import (
 	"time"
 )
 
+// after is what comes after a step.
+type after uint8
+
+const (
+	another after = iota // step
+	rest                 // nothing, until something comes
+	end
+)
+
 // loop runs the actor until it stops.
 func (a *Actor[C, E]) loop(ctx context.Context) error {
-	c, final := a.c, false
-	for ctx.Err() == nil {
-		if err := a.collect(ctx); err != nil {
+	for {
+		next, err := a.step(ctx)
+		switch {
+		case next == end:
 			return err
-		}
-		c.runAfter()
-		a.wake()
-		worked := a.work(ctx)
-		c.runAfter()
-		c.capture(ctx, false)
-		gave := c.handOver()
-		c.stats.state(c.next, c.pendingBytes, c.full.is)
-		if worked || gave || c.after.len() > 0 && c.after.front().seq <= c.stored.Last() {
-			continue
-		}
-		if a.idle() && a.box.drained() {
-			if final || c.snap.events == 0 || c.opts.NoFinalSnapshot || !c.capture(ctx, true) {
-				return nil
-			}
-			final = true
-			continue
-		}
-		if err := a.wait(ctx); err != nil {
-			return err
+		case next == rest && a.rests():
+			<-a.box.wake
 		}
 	}
-	return context.Cause(ctx)
+}
+
+// stepsAtOnce is how many steps a turn in a pool has, if others wait for theirs.
+const stepsAtOnce = 8
+
+// turn runs the actor until there is nothing to do, or for a while.
+func (a *Actor[C, E]) turn() {
+	ended, err := true, errGoexit()
+	defer func() {
+		if p := a.panicked(recover()); p != nil {
+			err = p
+		}
+		if ended {
+			go a.finish(true, err) // which may wait
+		}
+	}()
+	for n := 1; ; n++ {
+		next, err2 := a.step(a.life)
+		switch {
+		case next == end:
+			err = err2
+			return
+		case next == rest && a.rests():
+			ended = false // and from here on it is another goroutine's
+			return
+		case n == stepsAtOnce:
+			ended = false
+			a.c.opts.Pool.submit(a)
+			return
+		}
+	}
+}
+
+// step does what there is to do. An error is the end, and so is none after a stop.
+func (a *Actor[C, E]) step(ctx context.Context) (after, error) {
+	c := a.c
+	if ctx.Err() != nil {
+		return end, context.Cause(ctx)
+	}
+	c.clock.look()
+	if a.fired.Load() && a.fired.Swap(false) {
+		a.armed = 0
+	}
+	if err := a.collect(ctx); err != nil {
+		return end, err
+	}
+	c.runAfter()
+	a.wake()
+	worked := a.work(ctx)
+	c.runAfter()
+	c.capture(ctx, false)
+	gave := c.handOver()
+	c.stats.state(c.next, c.pendingBytes, c.full.is)
+	if worked || gave || c.after.len() > 0 && c.after.front().seq <= c.stored.Last() {
+		return another, nil
+	}
+	if a.idle() && a.box.drained() {
+		if a.final || c.snap.events == 0 || c.opts.NoFinalSnapshot || !c.capture(ctx, true) {
+			return end, nil
+		}
+		a.final = true
+		return another, nil
+	}
+	return rest, nil
 }
 
 // collect takes the results that are there.
@@ -59,12 +114,18 @@ func (a *Actor[C, E]) wake() {
 	if c.full.again > 0 && c.clock.elapsed() >= c.full.again {
 		c.full.again = 0
 	}
+	if c.app.remind > 0 && c.clock.elapsed() >= c.app.remind {
+		c.stillNoAnswer()
+	}
 	if c.wakeAt != 0 && !c.blocked() && c.clock.ms() >= c.wakeAt {
 		c.wakeAt = 0
 		c.begin()
 		a.beh.Wake(c)
 	}
 }
+
+// commandsALook is how many commands are begun in a row before the clock is looked at again.
+const commandsALook = 16
 
 // work begins the commands that wait, until there are no more of those taken at once, or it is time to see
 // to storage. It returns false if it did nothing.
@@ -76,11 +137,14 @@ func (a *Actor[C, E]) work(ctx context.Context) bool {
 		}
 		a.taken, a.begun = a.box.take(a.taken), 0
 	}
-	worked := false
+	worked, n := false, 0
 	for !c.blocked() && !c.ripe() && len(c.app.done) == 0 && ctx.Err() == nil {
 		it := a.nextCommand()
 		if it == nil {
 			break
+		}
+		if n++; n%commandsALook == 0 {
+			c.clock.look()
 		}
 		c.begin()
 		a.beh.Command(c, it.cmd)
@@ -114,25 +178,11 @@ func (a *Actor[C, E]) idle() bool {
 	return a.allBegun() && len(c.pending) == 0 && !c.app.busy && c.after.len() == 0 && !c.snap.saving && c.snap.chunks == nil
 }
 
-// wait sleeps until something comes.
-func (a *Actor[C, E]) wait(ctx context.Context) error {
-	c := a.c
-	if a.allBegun() && !c.blocked() && !a.box.sleep() {
-		return nil
-	}
-	defer a.box.awake()
+// rests announces that the actor waits until something comes: commands, or what comes with a poke, which are the result of an append or of a
+// snapshot, a deadline, and the end of its life. It returns false if there is something already.
+func (a *Actor[C, E]) rests() bool {
 	a.arm()
-	select {
-	case <-a.box.wake:
-	case res := <-c.app.done:
-		return c.settle(ctx, res)
-	case out := <-c.snap.done:
-		return c.snapshotDone(out)
-	case <-a.timerC():
-		a.armed = 0
-	case <-ctx.Done():
-	}
-	return nil
+	return a.box.sleep(a.allBegun() && !a.c.blocked())
 }
 
 // arm sets the timer to the next deadline. One that is armed for an earlier time is left alone: it is
@@ -146,6 +196,7 @@ func (a *Actor[C, E]) arm() {
 		}
 	}
 	add(c.full.again)
+	add(c.app.remind)
 	if c.full.is && c.full.again == 0 && c.full.asked == nil && len(c.pending) == 0 {
 		add(c.full.next)
 	}
@@ -160,15 +211,11 @@ func (a *Actor[C, E]) arm() {
 	}
 	a.armed = next
 	if d := next - c.clock.elapsed(); a.timer == nil {
-		a.timer = time.NewTimer(d)
+		a.timer = time.AfterFunc(d, func() {
+			a.fired.Store(true)
+			a.box.poke()
+		})
 	} else {
 		a.timer.Reset(d)
 	}
-}
-
-func (a *Actor[C, E]) timerC() <-chan time.Time {
-	if a.timer == nil {
-		return nil
-	}
-	return a.timer.C
 }

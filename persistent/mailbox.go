@@ -21,8 +21,12 @@ type caller[C any] struct {
 // mailbox has two ways into one slice, so that the order of arrival is kept: put by callers that wait for room,
 // and push by those that bound their commands by other means. The actor takes all of it at once, and one
 // wake-up does for all commands that come while it is awake. What pushFirst adds goes before all of it.
+//
+// It is also the one place where the actor waits: whatever else there is to see to is told by poke. A wait on one channel costs a
+// fraction of a select on several.
 type mailbox[C any] struct {
-	wake  chan struct{} // of capacity 1
+	wake  chan struct{} // of capacity 1: gets one element for each sleep
+	up    func()        // instead, if it is set: called under the lock
 	hurry atomic.Bool   // there is something in first
 
 	mu      sync.Mutex
@@ -31,9 +35,19 @@ type mailbox[C any] struct {
 	first   []item[C]
 	put     int          // of in, those that count against limit
 	callers []*caller[C] // waiting, in order; only while put == limit
-	asleep  bool         // the actor waits for wake
+	state   wakefulness
+	poked   bool // while it was awake
 	closed  error
 }
+
+// wakefulness is whether the actor waits for wake, and what is to wake it.
+type wakefulness uint8
+
+const (
+	awake   wakefulness = iota
+	waiting             // by a poke alone: it may begin no command
+	asleep              // by commands too
+)
 
 func newMailbox[C any](limit int) *mailbox[C] {
 	return &mailbox[C]{wake: make(chan struct{}, 1), limit: limit}
@@ -42,16 +56,29 @@ func newMailbox[C any](limit int) *mailbox[C] {
 // add puts it into the slice and wakes the actor. The lock is held.
 func (m *mailbox[C]) add(it item[C]) {
 	m.in = append(m.in, it)
-	m.rouse()
+	m.rouse(asleep)
 }
 
-func (m *mailbox[C]) rouse() {
-	if m.asleep {
-		m.asleep = false
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+// rouse wakes the actor if its sleep is at least that deep. The lock is held.
+func (m *mailbox[C]) rouse(least wakefulness) bool {
+	if m.state < least {
+		return false
+	}
+	m.state = awake
+	if m.up != nil {
+		m.up()
+	} else {
+		m.wake <- struct{}{}
+	}
+	return true
+}
+
+// poke tells the actor that there is something to see to, besides commands.
+func (m *mailbox[C]) poke() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.rouse(waiting) {
+		m.poked = true
 	}
 }
 
@@ -75,7 +102,7 @@ func (m *mailbox[C]) pushFirst(it item[C]) error {
 	}
 	m.first = append(m.first, it)
 	m.hurry.Store(true)
-	m.rouse()
+	m.rouse(asleep)
 	return nil
 }
 
@@ -170,22 +197,19 @@ func (m *mailbox[C]) take(used []item[C]) []item[C] {
 	return out
 }
 
-// sleep announces that the actor is about to wait. It returns false if there is something to take.
-func (m *mailbox[C]) sleep() bool {
+// sleep announces that the actor waits for an element of wake, which comes with a poke, or if commands is set with a command. It
+// returns false if there is something to see to now.
+func (m *mailbox[C]) sleep(commands bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.in) > 0 || len(m.first) > 0 {
+	if m.poked || commands && (len(m.in) > 0 || len(m.first) > 0) {
+		m.poked = false
 		return false
 	}
-	m.asleep = true
+	if m.state = waiting; commands {
+		m.state = asleep
+	}
 	return true
-}
-
-// awake ends sleep.
-func (m *mailbox[C]) awake() {
-	m.mu.Lock()
-	m.asleep = false
-	m.mu.Unlock()
 }
 
 // close refuses all later commands, and those that wait for room, with err. What is in can still be taken.
@@ -202,8 +226,9 @@ func (m *mailbox[C]) close(err error) {
 	}
 	m.callers = nil
 	// Whether it is asleep or just about to be, it must look again.
-	m.asleep = true
-	m.rouse()
+	if !m.rouse(waiting) {
+		m.poked = true
+	}
 }
 
 // drained tells whether it is closed and empty.

@@ -15,7 +15,7 @@ func TestCloseBeforeSleepWakes(t *testing.T) {
 		t.Fatal("open mailbox is drained")
 	}
 	m.close(ErrStopped)
-	if m.sleep() {
+	if m.sleep(true) {
 		select {
 		case <-m.wake:
 		default:
@@ -86,7 +86,7 @@ func TestPushFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !m.hurry.Load() || m.sleep() {
+	if !m.hurry.Load() || m.sleep(true) {
 		t.Error("it does not hurry")
 	}
 	a := &Actor[int, int]{box: m}

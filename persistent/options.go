@@ -59,6 +59,9 @@ type Options struct {
 	// NoFinalSnapshot leaves out the snapshot at Stop.
 	NoFinalSnapshot bool
 
+	// Pool, if not nil, has the actor's turns done by goroutines that it shares with others, instead of by one of its own. Its behavior must not wait.
+	Pool *Pool
+
 	// Preload reads the stream before it is acquired, so that an owner who is being replaced goes on until there is little left to
 	// read,
 	// and is not disturbed if the stream cannot be read at all. The behavior may have to restore more than once.

@@ -121,7 +121,7 @@ func (a *Context[E]) startSnapshot(ctx context.Context) {
 	chunks := s.chunks
 	s.chunks, s.saving = nil, true
 	id := journal.SnapshotID{Seq: s.seq, Epoch: a.own.Epoch, CRC: a.stored.CRC, Time: a.stored.Time}
-	st, lim, done := a.st, a.lim, s.done
+	st, lim, done, poke := a.st, a.lim, s.done, a.poke
 	go func() {
 		began := time.Now()
 		res, err := save(ctx, st, lim, id, chunks)
@@ -130,6 +130,7 @@ func (a *Context[E]) startSnapshot(ctx context.Context) {
 			out.discard = st.DiscardMeta(ctx, res.DiscardLow)
 		}
 		done <- out
+		poke()
 	}()
 }
 

@@ -165,7 +165,7 @@ func (j *Journal) commitLoop() {
 func (j *Journal) commit(ops []*op, due map[*stream]struct{}) {
 	if err := j.refuse(); err != nil {
 		for _, o := range ops {
-			o.done <- err
+			o.finish(err)
 		}
 		return
 	}
@@ -180,7 +180,7 @@ func (j *Journal) commit(ops []*op, due map[*stream]struct{}) {
 		t, err := j.stage(u, o)
 		switch {
 		case err != nil && !errors.Is(err, errStored):
-			o.done <- err
+			o.finish(err)
 		case o.eager() && t != nil:
 			t.eager = append(t.eager, o)
 		default:
@@ -241,7 +241,7 @@ func (t *touch) showEarly(u *unit) {
 		return
 	}
 	for _, o := range t.eager {
-		o.done <- nil
+		o.finish(nil)
 	}
 }
 

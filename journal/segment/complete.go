@@ -193,7 +193,7 @@ func (c *completer) completed(j *Journal) {
 	}
 	for _, u := range c.written {
 		for _, o := range u.ops {
-			o.done <- nil
+			o.finish(nil)
 		}
 		if u.sync {
 			j.inFlight.Add(-1)
@@ -225,7 +225,7 @@ func (u *unit) show() {
 		t.showLocked(u)
 		t.st.mu.Unlock()
 		for _, o := range t.eager {
-			o.done <- nil
+			o.finish(nil)
 		}
 	}
 }
@@ -322,5 +322,5 @@ func (j *Journal) failOp(o *op, err error) {
 		j.limbo = append(j.limbo, limbo{o.h, o.rec.Header})
 		j.limboMu.Unlock()
 	}
-	o.done <- fmt.Errorf("%w: %w", journal.ErrUnknown, err)
+	o.finish(fmt.Errorf("%w: %w", journal.ErrUnknown, err))
 }

@@ -20,6 +20,8 @@ type LossError struct {
 	What string
 	// Missing names what is missing of which stream, as far as it is known.
 	Missing []Missing
+	// Whole says that all streams are closed for changes, since it cannot be told which ones lack something. Otherwise only those in Missing are.
+	Whole bool
 }
 
 // Missing is a range of seqs that was stored and is not there. Where From is behind To, it is no record that is missing but another

@@ -108,7 +108,7 @@ func (j *Journal) Limits() journal.Limits {
 func (j *Journal) Loss() *LossError {
 	var loss *LossError
 	if p := j.refusal.Load(); p != nil && errors.As(*p, &loss) {
-		return loss
+		return &LossError{What: loss.What, Missing: loss.Missing, Whole: true}
 	}
 	for _, st := range j.allStreams() {
 		st.mu.Lock()

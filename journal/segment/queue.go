@@ -20,7 +20,17 @@ type op struct {
 	names []string
 	from  *journal.Info // of an import
 	move  *move
-	done  chan error // gets the outcome, once
+	done  chan error  // gets the outcome, once
+	told  func(error) // instead, if it is set
+}
+
+// finish tells the outcome.
+func (o *op) finish(err error) {
+	if o.told != nil {
+		o.told(err)
+		return
+	}
+	o.done <- err
 }
 
 type opKind int

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/journal/segment/vfs"
 )
 
@@ -31,6 +33,7 @@ type space struct {
 	reserve uint64
 	size    int64 // of the ballast
 	kick    func()
+	stop    <-chan struct{} // closed when the store is
 
 	level atomic.Int32
 	hit   atomic.Bool   // the file system said that it is full
@@ -176,17 +179,22 @@ func (s *space) makeBallast() error {
 	return nil
 }
 
-// fill writes what does not compress, so that the blocks are really taken.
+// fill writes what does not compress, so that the blocks are really taken. It ends early when the store is closed.
 func (s *space) fill(f vfs.File) error {
 	buf := make([]byte, 64<<10)
 	x := uint64(88172645463325252)
 	for at := int64(0); at < s.size; at += int64(len(buf)) {
 		buf = buf[:min(int64(len(buf)), s.size-at)]
-		for i := range buf {
+		select {
+		case <-s.stop:
+			return journal.ErrClosed
+		default:
+		}
+		for i := 0; i+8 <= len(buf); i += 8 {
 			x ^= x << 13
 			x ^= x >> 7
 			x ^= x << 17
-			buf[i] = byte(x)
+			binary.LittleEndian.PutUint64(buf[i:], x)
 		}
 		if err := f.WriteAt([][]byte{buf}, at); err != nil {
 			return err

@@ -3,7 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -35,144 +35,6 @@ func disks(t *testing.T, size int64) map[string]func(t *testing.T) (vfs.FS, stri
 	})
 	d["tmpfs"] = func(*testing.T) (vfs.FS, string) { return vfs.OS(), dir }
 	return d
-}
-
-// §4, G2: a full disk refuses sends before a log write fails; what has no body is still stored;
-// space that acknowledgements give back is used again without a restart; a restart while full works.
-func TestDiskFull(t *testing.T) {
-	for name, disk := range disks(t, 64<<20) {
-		t.Run(name, func(t *testing.T) {
-			fs, dir := disk(t)
-			testDiskFull(t, fs, dir)
-		})
-	}
-}
-
-func testDiskFull(t *testing.T, fs vfs.FS, dir string) {
-	store := filepath.Join(dir, "store")
-	j := mustOpen(t, store, Options{FS: fs})
-	eventually(t, "the ballast is there", func() bool { return j.Metrics().BallastBytes > 0 })
-	w := acquire(t, j, "q")
-	body := random(100_000)
-	send := func() error {
-		r := w.next(1, []byte("send"), body)
-		err := appendSettled(t.Context(), w.s, w.at.End, r)
-		if err == nil {
-			w.stored(r)
-		}
-		return err
-	}
-	fill := func() int {
-		for n := 0; ; n++ {
-			if err := send(); errors.Is(err, journal.ErrFull) {
-				return n
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	sent := fill()
-	if sent < 100 {
-		t.Errorf("full after %d messages of 100 kB on a disk of 64 MiB", sent)
-	}
-	for range 2000 { // acknowledgements
-		w.add(1, random(100), nil)
-	}
-	if err := w.s.WritePart(t.Context(), "snapshot", random(100_000)); err != nil {
-		t.Fatal(err)
-	}
-	if m := j.Metrics(); m.Reopens > 0 || m.Out {
-		t.Errorf("after filling: %+v, want acknowledgements to be stored, and never opened again", m)
-	}
-
-	// Somebody else takes all but a little.
-	filler := filepath.Join(dir, "filler")
-	takeAllBut(t, fs, filler+"1", dir, 100_000)
-	eventually(t, "the ballast is gone", func() bool { return j.Metrics().BallastBytes == 0 })
-	takeAllBut(t, fs, filler+"2", dir, 100_000)
-	eventually(t, "all is refused", func() bool { return j.Metrics().Out })
-	if err := w.s.Append(t.Context(), w.at.End, w.next(1, nil, nil)); !errors.Is(err, journal.ErrFull) {
-		t.Errorf("append without a body to a disk that is full to the brim: %v, want ErrFull", err)
-	}
-	mustClose(t, j)
-	j = mustOpen(t, store, Options{FS: fs})
-	r, err := j.Open(t.Context(), "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := r.Info(t.Context())
-	if err != nil || info.End != w.at.End {
-		t.Fatalf("after a restart: %+v, %v, want the end %d", info, err, w.at.End)
-	}
-	for _, err := range r.ReadMeta(t.Context(), 1, info.End) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := j.Acquire(t.Context(), "q"); err != nil && !errors.Is(err, journal.ErrFull) {
-		t.Errorf("acquire after a restart while full: %v, want nil or ErrFull", err)
-	}
-	for _, n := range []string{"1", "2"} {
-		if err := fs.Remove(filler + n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "the stream can be acquired again", func() bool {
-		s, err := j.Acquire(t.Context(), "q")
-		if err == nil {
-			w.s, w.at = s, s.Acquired()
-		}
-		return err == nil
-	})
-	eventually(t, "acknowledgements are stored again", func() bool {
-		r := w.next(1, nil, nil)
-		err := appendSettled(t.Context(), w.s, w.at.End, r)
-		if err == nil {
-			w.stored(r)
-		}
-		return err == nil
-	})
-
-	// What is acknowledged gives its space back.
-	if err := w.s.DiscardBodies(t.Context(), []journal.Range{{From: 1, To: w.at.End}}); err != nil {
-		t.Fatal(err)
-	}
-	again := 0
-	eventually(t, fmt.Sprintf("there is room for %d messages again", sent*3/4), func() bool {
-		n := fill()
-		again += n
-		return again >= sent*3/4
-	})
-	if m := j.Metrics(); m.Reopens > 0 {
-		t.Errorf("opened again %d times: a write failed", m.Reopens)
-	}
-	mustClose(t, j)
-}
-
-// takeAllBut writes a file that leaves the disk with so many bytes.
-func takeAllBut(t *testing.T, fs vfs.FS, path, dir string, left uint64) {
-	t.Helper()
-	f, err := fs.Open(path, vfs.Create)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for at := int64(0); ; {
-		free, _, err := fs.Space(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if free <= left {
-			break
-		}
-		b := make([]byte, min(1<<20, free-left))
-		if err := f.WriteAt([][]byte{b}, at); err != nil {
-			t.Fatal(err)
-		}
-		at += int64(len(b))
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // G10: ErrFull says "not stored", so it is never said of an append that was.
@@ -218,4 +80,31 @@ func TestNoSpaceWithoutWarning(t *testing.T) {
 		m := j.Metrics()
 		return !m.Full && m.BallastBytes > 0 && m.Reopens <= 1
 	})
+}
+
+// §4: closing a store does not wait for a ballast that is just being made: on a slow disk, that takes a while.
+func TestCloseDoesNotWaitForBallast(t *testing.T) {
+	fs := newFailing()
+	making, closing := make(chan struct{}), make(chan struct{})
+	var writes atomic.Int32
+	fs.SetHook(func(op vfs.Op) error {
+		if opOn("write", ballastName)(op) && writes.Add(1) == 1 {
+			close(making)
+			<-closing
+		}
+		return nil
+	})
+	j := mustOpen(t, "store", Options{FS: fs})
+	<-making
+	go func() {
+		<-j.closing
+		close(closing)
+	}()
+	mustClose(t, j)
+	if n := writes.Load(); n != 1 {
+		t.Errorf("the ballast was written on %d times after the store was closed", n-1)
+	}
+	if _, err := vfs.Stat(fs, "store", ballastName); err == nil {
+		t.Error("half of a ballast is left")
+	}
 }

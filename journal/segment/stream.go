@@ -79,7 +79,10 @@ type hold struct {
 	endAt  head // the stream's state when fenced
 }
 
-var _ journal.Stream = (*hold)(nil)
+var (
+	_ journal.Stream  = (*hold)(nil)
+	_ journal.Starter = (*hold)(nil)
+)
 
 // Acquired returns the stream's state at Acquire.
 func (h *hold) Acquired() journal.Info { return h.acquired }
@@ -113,20 +116,48 @@ func (h *hold) change(ctx context.Context, what string, o *op) error {
 // [Options.ReserveBytes].
 func (h *hold) Append(ctx context.Context, after uint64, rec *journal.Record) error {
 	begin := time.Now()
+	err := h.mayAppend(ctx, after, rec)
+	if err == nil {
+		err = h.j.do(ctx, &op{kind: opAppend, h: h, after: after, rec: rec})
+	}
+	return h.appended(begin, after, err)
+}
+
+// StartAppend begins what Append does, and has done called with the outcome.
+func (h *hold) StartAppend(after uint64, rec *journal.Record, done func(error)) {
+	if h.j.opts.hook != nil { // it may wait
+		go func() { done(h.Append(context.Background(), after, rec)) }()
+		return
+	}
+	begin := time.Now()
+	err := h.mayAppend(context.Background(), after, rec)
+	if err == nil {
+		o := &op{kind: opAppend, h: h, after: after, rec: rec, told: func(err error) { done(h.appended(begin, after, err)) }}
+		if h.j.q.put(o) {
+			return
+		}
+		err = journal.ErrClosed
+	}
+	done(h.appended(begin, after, err))
+}
+
+// mayAppend checks what can be checked before the record is put into a batch.
+func (h *hold) mayAppend(ctx context.Context, after uint64, rec *journal.Record) error {
 	check := journal.CheckAppend
 	if h.importing {
 		check = journal.CheckImported
 	}
-	err := check(h.acquired, h.j.Limits(), after, rec)
-	if err == nil {
-		err = h.check(ctx)
+	if err := check(h.acquired, h.j.Limits(), after, rec); err != nil {
+		return err
 	}
-	if err == nil {
-		err = h.j.refuse()
+	if err := h.check(ctx); err != nil {
+		return err
 	}
-	if err == nil {
-		err = h.j.do(ctx, &op{kind: opAppend, h: h, after: after, rec: rec})
-	}
+	return h.j.refuse()
+}
+
+// appended notes the outcome of an append, and returns it.
+func (h *hold) appended(begin time.Time, after uint64, err error) error {
 	if err != nil {
 		return h.fail(fmt.Sprintf("append after seq %d to", after), err)
 	}

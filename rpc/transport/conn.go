@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -282,6 +283,9 @@ func (c *Conn) writeLoop() {
 	_, isTCP := c.nc.(*net.TCPConn)
 	_, isUnix := c.nc.(*net.UnixConn)
 	for range c.out.wake {
+		// Those that run at this moment mostly have something to add: with much to do, a system call then is for many frames, and with little this
+		// costs nothing.
+		runtime.Gosched()
 		last := c.out.take(&b)
 		var err error
 		if isTCP || isUnix {
