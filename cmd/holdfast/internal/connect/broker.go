@@ -38,8 +38,9 @@ func (f *Flags) openJournal(ctx context.Context, a *cli.App) (*Broker, error) {
 	if err != nil {
 		return nil, checkJournal(err)
 	}
-	if loss := journals.Loss(j); loss != nil {
-		return nil, errors.Join(fmt.Errorf("open journal: %w", loss), j.Close())
+	// Where only some queues lack something, the others can be used, and those say so themselves.
+	if loss := journals.Loss(j); loss != nil && len(loss.Streams) == 0 {
+		return nil, errors.Join(fmt.Errorf("open journal: %w", loss.Err), j.Close())
 	}
 	if err := f.unserved(ctx, j); err != nil {
 		return nil, errors.Join(err, j.Close())

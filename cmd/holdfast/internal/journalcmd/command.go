@@ -95,7 +95,7 @@ func verifyAll(ctx context.Context, a *cli.App, j journal.Journal, names []strin
 	faults, count := 0, 0
 	if loss := journals.Loss(j); loss != nil {
 		faults++
-		if _, err := fmt.Fprintf(a.Out, "damaged\tthe store\n\t%v\n", loss); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "damaged\tthe store\n\t%v\n", loss.Err); err != nil {
 			return err
 		}
 	}

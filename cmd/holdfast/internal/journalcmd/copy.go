@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -55,7 +56,9 @@ func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	if loss := journals.Loss(src); loss != nil {
-		return fmt.Errorf("the source is damaged: %w", loss)
+		if err := loses(loss, o.Streams); err != nil {
+			return err
+		}
 	}
 	dst, err := journals.Open(ctx, to, journals.Options{Logger: a.Log})
 	if errors.Is(err, journals.ErrURL) {
@@ -106,6 +109,19 @@ func tooLarge(err error, to string) error {
 			limit.Limit>>10)
 	}
 	return fmt.Errorf("%w: %s", err, text)
+}
+
+// loses refuses to copy what lacks something: a copy would look complete.
+func loses(loss *journals.Lost, wanted []string) error {
+	hit := func(stream string) bool { return slices.Contains(loss.Streams, stream) }
+	if len(loss.Streams) > 0 && len(wanted) > 0 && !slices.ContainsFunc(wanted, hit) {
+		return nil
+	}
+	ways := "restore it, or open it once with accept-loss=true in its URL"
+	if len(loss.Streams) > 0 {
+		ways += ", or copy the streams that lack nothing, by --stream"
+	}
+	return fmt.Errorf("the source is damaged (%s): %w", ways, loss.Err)
 }
 
 func copyLine(r *copier.Result) string {

@@ -42,8 +42,8 @@ func TestOpen(t *testing.T) {
 		if _, err := j.Acquire(context.Background(), "s"); err != nil {
 			t.Error(err)
 		}
-		if err := journals.Loss(j); err != nil {
-			t.Error(err)
+		if loss := journals.Loss(j); loss != nil {
+			t.Error(loss.Err)
 		}
 		if err := j.Close(); err != nil {
 			t.Error(err)

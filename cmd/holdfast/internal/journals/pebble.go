@@ -9,7 +9,6 @@ import (
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/journal/pebble"
-	"github.com/holdfastmq/holdfast/journal/segment"
 )
 
 func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
@@ -60,20 +59,4 @@ func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
 		return nil, err
 	}
 	return j, nil
-}
-
-// Loss returns what a journal has found missing in its store, if it looks for that, or nil. Such a store is open for reading only, or the streams
-// that the loss names.
-func Loss(j journal.Journal) error {
-	switch p := j.(type) {
-	case *pebble.Journal:
-		if loss := p.Loss(); loss != nil {
-			return loss
-		}
-	case *segment.Journal:
-		if loss := p.Loss(); loss != nil {
-			return loss
-		}
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -163,8 +164,11 @@ func (p *process) open(ctx context.Context, syncs *metrics.Syncs) error {
 		}
 		return err
 	}
-	if loss := journals.Loss(p.journal); loss != nil {
-		p.a.Log.Error("the journal has lost what was stored; it can be read, and no queue can be used", "error", loss)
+	switch loss := journals.Loss(p.journal); {
+	case loss != nil && len(loss.Streams) == 0:
+		p.a.Log.Error("the journal has lost what was stored; it can be read, and no queue can be used", "error", loss.Err)
+	case loss != nil:
+		p.a.Log.Error("the journal has lost what was stored of some queues; they can be read and not used, all others are served", "streams", strings.Join(loss.Streams, ", "), "error", loss.Err)
 	}
 	ro := rpc.Options{
 		TLS: p.tls, Policy: p.policy, Insecure: p.f.insecure, Advertise: p.f.advertise, Version: p.a.Version,
