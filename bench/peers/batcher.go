@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// batcher is a sender for peers that take many messages in one request: each of a few lanes takes what is waiting, at most its part of the
-// window.
+// batcher is a sender for peers that take many messages in one request: each of a few lanes takes what is waiting, up to a number.
 type batcher struct {
 	store func(ctx context.Context, bodies [][]byte) error
 	most  int
@@ -22,8 +21,8 @@ type batcher struct {
 	closed  bool
 }
 
-func newBatcher(lanes, window int, store func(ctx context.Context, bodies [][]byte) error) *batcher {
-	b := &batcher{store: store, most: max(1, window/lanes), window: window}
+func newBatcher(lanes, window, most int, store func(ctx context.Context, bodies [][]byte) error) *batcher {
+	b := &batcher{store: store, most: max(1, most), window: window}
 	b.changed.L = &b.mu
 	for range lanes {
 		b.wg.Go(b.lane)

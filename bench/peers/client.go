@@ -21,8 +21,9 @@ import (
 // spec says what a client process does. Times are counted from when it is told to begin.
 type spec struct {
 	Peer, Addr, Queue string
-	Send              bool // or receive
+	Send, Receive     bool
 	Payload, Window   int
+	Count             int64   // end after so many messages; 0: when the time is over
 	Rate              float64 // messages a second; 0: as fast as possible
 	Ahead             int64   // how many more may be sent than were received; 0: no limit
 	Warmup, Duration  time.Duration
@@ -49,17 +50,20 @@ const (
 	sampleEvery   = 64
 	progressEvery = 20 * time.Millisecond
 	answerTime    = 30 * time.Second
+	lateTime      = time.Second
 )
 
 // work is a client at work.
 type work struct {
 	spec
 	began     time.Time
-	done      atomic.Int64
+	sent      atomic.Int64 // and stored
+	acked     atomic.Int64 // received and acknowledged
 	measuring atomic.Bool
 	received  atomic.Int64 // by the other side
 	more      chan struct{}
 	stop      chan struct{}
+	halting   sync.Once
 
 	mu   sync.Mutex
 	hist *hdrhistogram.Histogram
@@ -80,7 +84,7 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	defer c.close()
 	w := &work{spec: s, more: make(chan struct{}, 1), stop: make(chan struct{}), hist: hdrhistogram.New(100, int64(10*time.Minute), 3)}
 	var snd sender
-	if s.Send {
+	if s.Send { // its connection is part of getting ready
 		if snd, err = c.sender(ctx, s.Queue, s.Window); err != nil {
 			return fmt.Errorf("open a sender of %s: %w", s.Peer, err)
 		}
@@ -92,7 +96,7 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 		return err
 	}
 	ended := make(chan error, 1)
-	if !s.Send {
+	if s.Receive {
 		// It takes some peers a while until the first message comes.
 		go func() { ended <- w.receive(ctx, c) }()
 	}
@@ -106,9 +110,22 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 			begin = nil
 			w.began = time.Now()
 			if s.Send {
-				go func() { ended <- w.send(ctx, snd) }()
+				go func() {
+					err := w.send(ctx, snd)
+					if s.Receive && err == nil {
+						<-measured
+						w.halt()
+						return
+					}
+					ended <- err
+				}()
 			}
-			go func() { defer close(measured); r = w.measure(ctx) }()
+			go func() {
+				defer close(measured)
+				if s.Count == 0 {
+					r = w.measure(ctx)
+				}
+			}()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case err := <-ended:
@@ -118,7 +135,7 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 			going = false
 		case <-t.C:
 		}
-		if err := enc.Encode(line{Progress: w.done.Load()}); err != nil {
+		if err := enc.Encode(line{Progress: w.done().Load()}); err != nil {
 			return err
 		}
 	}
@@ -126,8 +143,16 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 		return errors.New("it ended before it began")
 	}
 	<-measured
-	r.Total = w.done.Load()
+	r.Total = w.done().Load()
 	return enc.Encode(line{Result: &r})
+}
+
+// done counts what is measured: what a receiver has done if there is one.
+func (w *work) done() *atomic.Int64 {
+	if w.Receive {
+		return &w.acked
+	}
+	return &w.sent
 }
 
 // obey does what the process is told: to begin, to stop, and how many messages the other side has received.
@@ -138,29 +163,37 @@ func (w *work) obey(in io.Reader, begin chan struct{}, cancel context.CancelCaus
 		case text == "go":
 			close(begin)
 		case text == "stop":
-			close(w.stop)
+			w.halt()
 		default:
 			if _, err := fmt.Sscan(text, &n); err == nil {
 				w.received.Store(n)
-				select {
-				case w.more <- struct{}{}:
-				default:
-				}
+				w.wake()
 			}
 		}
 	}
 	cancel(errors.New("nobody listens to this process any more"))
 }
 
+// halt ends the receiver.
+func (w *work) halt() { w.halting.Do(func() { close(w.stop) }) }
+
+// wake makes a sender look again how far ahead it is.
+func (w *work) wake() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
 // measure waits for the time that is measured, and returns what happened in it.
 func (w *work) measure(ctx context.Context) result {
 	wait(ctx, time.Until(w.began.Add(w.Warmup)))
-	at, n, used := time.Now(), w.done.Load(), cpuTime()
+	at, n, used := time.Now(), w.done().Load(), cpuTime()
 	w.measuring.Store(true)
 	wait(ctx, w.Duration)
 	w.measuring.Store(false)
 	took := time.Since(at).Seconds()
-	r := result{Rate: float64(w.done.Load()-n) / took, CPU: (cpuTime() - used).Seconds() / took}
+	r := result{Rate: float64(w.done().Load()-n) / took, CPU: (cpuTime() - used).Seconds() / took}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.Samples = w.hist.TotalCount(); r.Samples > 0 {
@@ -203,10 +236,10 @@ func (w *work) send(ctx context.Context, s sender) error {
 			cancel(fmt.Errorf("a message was not stored: %w", err))
 			return
 		}
-		w.done.Add(1)
+		w.sent.Add(1)
 	}
 	end := w.began.Add(w.Warmup + w.Duration)
-	for n := int64(0); ctx.Err() == nil; n++ {
+	for n := int64(0); ctx.Err() == nil && (w.Count == 0 || n < w.Count); n++ {
 		body, due := plain, time.Time{}
 		if w.Rate > 0 {
 			due = w.began.Add(time.Duration(float64(n) / w.Rate * float64(time.Second)))
@@ -215,13 +248,14 @@ func (w *work) send(ctx context.Context, s sender) error {
 			due = time.Now()
 		}
 		if !due.IsZero() {
-			if due.After(end) {
+			// Whoever cannot keep the rate is late with the last one, but not for ever.
+			if w.Count == 0 && (due.After(end) || time.Now().After(end.Add(lateTime))) {
 				break
 			}
 			body = append([]byte{}, plain...)
 			binary.LittleEndian.PutUint64(body, uint64(due.UnixNano()))
 		}
-		for w.Ahead > 0 && n-w.received.Load() >= w.Ahead && ctx.Err() == nil && time.Now().Before(end) {
+		for w.Ahead > 0 && n-w.others() >= w.Ahead && ctx.Err() == nil && time.Now().Before(end) {
 			select {
 			case <-w.more:
 			case <-ctx.Done():
@@ -236,6 +270,14 @@ func (w *work) send(ctx context.Context, s sender) error {
 	return errors.Join(s.flush(flush), context.Cause(ctx))
 }
 
+// others counts what the receiver has acknowledged, as far as the sender knows.
+func (w *work) others() int64 {
+	if w.Receive {
+		return w.acked.Load()
+	}
+	return w.received.Load()
+}
+
 // receive receives until the process is told to stop.
 func (w *work) receive(ctx context.Context, c conn) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -248,12 +290,16 @@ func (w *work) receive(ctx context.Context, c conn) error {
 		}
 	}()
 	err := c.receive(ctx, w.Queue, func(body []byte) {
-		w.done.Add(1)
 		if at := binary.LittleEndian.Uint64(body); at != 0 && w.measuring.Load() {
 			w.mu.Lock()
 			// Within the range there is no error.
 			_ = w.hist.RecordValue(min(max(time.Now().UnixNano()-int64(at), 0), int64(10*time.Minute)))
 			w.mu.Unlock()
+		}
+	}, func(n int) {
+		w.acked.Add(int64(n))
+		if w.Send {
+			w.wake()
 		}
 	})
 	select {

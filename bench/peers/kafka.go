@@ -15,27 +15,48 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// kafkas are Kafka with a flush on every batch and as it comes, read by share groups, acknowledgements confirmed or not.
+// kafkas are Kafka with a flush on every batch and as it comes, read by share groups, by the Go client and by the Java client, acknowledgements confirmed or not.
 func kafkas() (all []*peer) {
 	for _, flush := range []bool{true, false} {
-		for _, confirmed := range []bool{true, false} {
-			p := &peer{name: "kafka-default", about: "in the page cache of one broker", synced: flush}
-			if flush {
-				p.name, p.about = "kafka-flush", "log.flush.interval.messages=1"
+		for _, java := range []bool{false, true} {
+			for _, confirmed := range []bool{true, false} {
+				all = append(all, kafkaPeer(flush, java, confirmed))
 			}
-			if confirmed {
-				p.about += "; share group, each record acknowledged, confirmed for each poll"
-			} else {
-				p.name += "-unconfirmed"
-				p.only = "pipeline"
-				p.about += "; share group, each record acknowledged, not confirmed"
-			}
-			p.start = func(ctx context.Context, e *env, dir string) (*server, error) { return startKafka(ctx, e, dir, flush) }
-			p.connect = func(_ context.Context, addr string) (conn, error) { return &kafka{addr, confirmed}, nil }
-			all = append(all, p)
 		}
 	}
 	return all
+}
+
+func kafkaPeer(flush, java, confirmed bool) *peer {
+	p := &peer{name: "kafka-default", about: "in the page cache of one broker", synced: flush, warm: warmJIT, version: jarVersion("Kafka", "kafka", "kafka_2.13")}
+	if flush {
+		p.name, p.about = "kafka-flush", "log.flush.interval.messages=1"
+	}
+	p.shares = p.name
+	p.about += "; share group, each record acknowledged, "
+	if confirmed {
+		p.about += "confirmed for each poll"
+	} else {
+		p.about += "not confirmed"
+	}
+	if java {
+		p.name += "-java"
+		p.about += "; received by two Java share consumers, sent by the Go client"
+		p.program = func(e *env, s spec) []string {
+			if s.Send {
+				return nil
+			}
+			return e.java("kafka", "KafkaShare", s, "confirmed", fmt.Sprint(confirmed))
+		}
+		p.kinds = []string{"pipeline", "latency"} // sends are those of the Go client
+	}
+	if !confirmed {
+		p.name += "-unconfirmed"
+		p.kinds = []string{"pipeline"}
+	}
+	p.start = func(ctx context.Context, e *env, dir string) (*server, error) { return startKafka(ctx, e, dir, flush) }
+	p.connect = func(_ context.Context, addr string) (conn, error) { return &kafka{addr, confirmed}, nil }
+	return p
 }
 
 // startKafka starts one node that is broker and controller.
@@ -144,7 +165,7 @@ func (s *kafkaSender) flush(ctx context.Context) error {
 	return s.cl.Flush(ctx)
 }
 
-func (k *kafka) receive(ctx context.Context, queue string, handle func([]byte)) error {
+func (k *kafka) receive(ctx context.Context, queue string, got func([]byte), done func(int)) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(k.addr), kgo.ConsumeTopics(queue), kgo.ShareGroup(queue), kgo.ShareMaxRecords(500),
 		kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
@@ -162,7 +183,7 @@ func (k *kafka) receive(ctx context.Context, queue string, handle func([]byte)) 
 			}
 		}
 		f.EachRecord(func(r *kgo.Record) {
-			handle(r.Value)
+			got(r.Value)
 			r.Ack(kgo.AckAccept)
 		})
 		if k.confirmed {
@@ -170,6 +191,7 @@ func (k *kafka) receive(ctx context.Context, queue string, handle func([]byte)) 
 				return fmt.Errorf("acknowledge to Kafka: %w", err)
 			}
 		}
+		done(f.NumRecords())
 	}
 	return nil
 }

@@ -32,12 +32,15 @@ const (
 )
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 2 && args[0] == "client" {
+	switch {
+	case len(args) == 2 && args[0] == "client":
 		var s spec
 		if err := json.Unmarshal([]byte(args[1]), &s); err != nil {
 			return fmt.Errorf("read what to do: %w", err)
 		}
 		return client(ctx, s, os.Stdin, os.Stdout)
+	case len(args) == 1 && args[0] == "guard":
+		return guardServers(os.Stdin)
 	}
 	var names []string
 	for _, p := range all() {
@@ -46,12 +49,13 @@ func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
 	binary := fs.String("holdfast", "bin/holdfast", "the binary of Holdfast; empty to leave it out")
 	servers := fs.String("servers", "bin/peers", "directory that servers/get has filled")
-	chosen := fs.String("peers", strings.Join(names, ","), "peers to measure, separated by commas; empty for none")
-	only := fs.String("load", "", "measure only workloads whose names contain this")
+	chosen := fs.String("peers", strings.Join(names, ","), "peers to measure, or what their names begin with (kafka, redis), separated by commas; empty for none")
+	only := fs.String("load", "", "measure only workloads whose names contain one of these, separated by semicolons, e.g. \"send, 100 B;latency\"")
 	runs := fs.Int("runs", 5, "runs of each, in turns")
 	d := fs.Duration("duration", 6*time.Second, "time that is measured in each run, after a third of it for warming up")
 	dir := fs.String("dir", ".", "directory in which the servers keep their files for as long as they run")
 	out := fs.String("out", "", "write the table to this path with .md, all figures with .json, and a chart with .svg behind it")
+	syncs := fs.Bool("syncs", true, "see by strace whether those that sync do so for each message that is sent singly")
 	more := fs.String("bench", "", "further flags for Holdfast's bench, separated by spaces")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -59,77 +63,38 @@ func run(ctx context.Context, args []string) error {
 	if *runs < 1 || *d <= 0 || fs.NArg() > 0 {
 		return errors.New("runs and duration must be above 0, and there are no arguments but flags")
 	}
+	b := &bench{binary: *binary, more: strings.Fields(*more), runs: *runs, out: *out, syncs: *syncs}
+	for _, l := range loads(*d) {
+		if slices.ContainsFunc(strings.Split(*only, ";"), func(part string) bool { return strings.Contains(l.name, strings.TrimSpace(part)) }) {
+			b.loads = append(b.loads, l)
+		}
+	}
+	if len(b.loads) == 0 {
+		return fmt.Errorf("there is no workload with %q in its name", *only)
+	}
 	var peers []*peer
+	var err error
 	if *chosen != "" {
-		var err error
 		if peers, err = find(*chosen); err != nil {
 			return err
 		}
 	}
-	e := &env{}
-	var err error
-	if e.servers, err = filepath.Abs(*servers); err != nil {
+	if *binary != "" {
+		peers = append([]*peer{ownPeer()}, peers...)
+	}
+	b.groups = groups(peers)
+	if b.parent, err = filepath.Abs(*dir); err != nil {
 		return err
 	}
-	parent, err := filepath.Abs(*dir)
-	if err != nil {
+	b.env = &env{}
+	if b.env.servers, err = filepath.Abs(*servers); err != nil {
 		return err
 	}
-	t := &table{Time: time.Now().UTC(), Facts: facts(ctx, *binary)}
-	var chosenLoads []load
-	for _, l := range loads(*d) {
-		if strings.Contains(l.name, *only) {
-			chosenLoads = append(chosenLoads, l)
-		}
+	if b.env.root, err = findRoot(); err != nil {
+		return err
 	}
-	for i := range *runs {
-		if err := turn(ctx, t, e, chosenLoads, turned(peers, i), *binary, parent, i, strings.Fields(*more)); err != nil {
-			return err
-		}
+	if b.env.guard, err = startGuard(); err != nil {
+		return err
 	}
-	return t.write(*out)
-}
-
-// turn is one run of everything.
-func turn(ctx context.Context, t *table, e *env, all []load, peers []*peer, binary, parent string, n int, more []string) error {
-	for _, l := range all {
-		if binary == "" {
-			break
-		}
-		f, raw, err := measureHoldfast(ctx, binary, l, parent, more)
-		if err != nil {
-			return err
-		}
-		t.add(l, own, "its default: a sync before each answer", true, f)
-		t.add(l, ceiling, "a bare framed connection into one synced log; raw append and fdatasync of 4 KiB", true, raw)
-		t.tell(l, own, n)
-	}
-	for _, p := range peers {
-		var its []load
-		for _, l := range all {
-			if p.only == "" || p.only == l.kind {
-				its = append(its, l)
-			}
-		}
-		if len(its) == 0 {
-			continue
-		}
-		err := measurePeer(ctx, e, p, its, parent, func(l load, f figure) {
-			t.add(l, p.name, p.about, p.synced, f)
-			t.tell(l, p.name, n)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// turned begins with another peer in each run, so that none is always the first.
-func turned(peers []*peer, n int) []*peer {
-	if len(peers) == 0 {
-		return nil
-	}
-	n %= len(peers)
-	return slices.Concat(peers[n:], peers[:n])
+	return errors.Join(b.run(ctx), b.env.guard.end())
 }

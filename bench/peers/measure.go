@@ -42,37 +42,76 @@ type figure struct {
 	P999 float64 `json:"p99_9_us,omitempty"`
 }
 
-// measurePeer starts a peer's server, runs loads on it, each on a queue of its own, and ends it.
-func measurePeer(ctx context.Context, e *env, p *peer, all []load, parent string, found func(load, figure)) (err error) {
-	dir, err := os.MkdirTemp(parent, p.name+"-")
+// found is told what a run of a peer under a load gave, or why it gave nothing.
+type found func(p *peer, l load, f figure, failed error)
+
+// measureGroup starts a server, measures the peers that are clients of it, each under its loads on queues of their own, and ends it. synced, if not nil, is told
+// how many syncs there were for a hundred messages that were sent singly. What goes wrong under one load does not keep the others from being measured.
+func measureGroup(ctx context.Context, e *env, peers []*peer, all []load, parent string, tell found, synced func(p *peer, syncs int, failed error)) (err error) {
+	first := peers[0]
+	dir, err := e.newDir(parent, first.name)
 	if err != nil {
-		return fmt.Errorf("make a directory: %w", err)
+		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := p.start(ctx, e, dir)
+	defer func() { err = errors.Join(err, e.removeDir(dir)) }()
+	s, err := first.start(ctx, e, dir)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+		return fmt.Errorf("start %s: %w", first.name, err)
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
+	var errs []error
+	for i, p := range peers {
+		if err := measurePeer(ctx, e, p, s, i == 0, all, tell, synced); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// measurePeer measures a peer whose server runs.
+func measurePeer(ctx context.Context, e *env, p *peer, s *server, first bool, all []load, tell found, synced func(*peer, int, error)) error {
 	c, err := p.connect(ctx, s.addr)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", p.name, err)
 	}
 	defer c.close()
-	if len(all) > 0 {
-		// What compiles itself while it runs gets a run that does not count.
-		warm := all[0]
-		warm.duration = warm.warmup
-		if _, err := runClients(ctx, p, c, warm, s.addr, "warm"); err != nil {
+	if synced != nil && p.does(load{kind: "send"}) {
+		queue := p.name + "-single"
+		n := 0
+		if err := c.create(ctx, queue); err != nil {
+			return fmt.Errorf("make a queue of %s: %w", p.name, err)
+		}
+		n, err = sendSingly(ctx, e, p, s, queue)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		synced(p, n, err)
+	}
+	if first && len(all) > 0 {
+		// What compiles itself while it runs, or grows its files, gets a run that does not count.
+		warm := load{name: "warming up", kind: "pipeline", payload: 100, window: 1000, warmup: time.Millisecond, duration: max(all[0].warmup, p.warm)}
+		if _, err := runClients(ctx, e, p, c, warm, s.addr, p.name+"-warm"); err != nil {
 			return err
 		}
 	}
 	for i, l := range all {
-		f, err := runClients(ctx, p, c, l, s.addr, "bench"+strconv.Itoa(i))
-		if err != nil {
+		if !p.does(l) {
+			continue
+		}
+		// What the loads before have left in the page cache is not to be written during this one.
+		if err := syncDir(s.dir); err != nil {
 			return err
 		}
-		found(l, f)
+		if p.program != nil {
+			l.warmup = max(l.warmup, p.warm)
+		}
+		f, err := runClients(ctx, e, p, c, l, s.addr, p.name+"-"+strconv.Itoa(i))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		tell(p, l, f, err)
 	}
 	return nil
 }
@@ -107,25 +146,31 @@ func prime(ctx context.Context, c conn, l load, queue string, receiver *process)
 }
 
 // runClients makes a queue and runs the client processes of a load.
-func runClients(ctx context.Context, p *peer, c conn, l load, addr, queue string) (f figure, err error) {
+func runClients(ctx context.Context, e *env, p *peer, c conn, l load, addr, queue string) (f figure, err error) {
 	if err := c.create(ctx, queue); err != nil {
 		return f, fmt.Errorf("make a queue of %s: %w", p.name, err)
 	}
 	spec := spec{Peer: p.name, Addr: addr, Queue: queue, Payload: l.payload, Window: l.window, Rate: l.rate, Warmup: l.warmup, Duration: l.duration}
 	var receiver *process
-	if l.kind != "send" {
-		if receiver, err = startClient(ctx, spec); err != nil {
+	spec.Receive = l.kind != "send"
+	if spec.Receive && !p.embedded {
+		if receiver, err = startClient(ctx, e, p, spec); err != nil {
 			return f, err
 		}
 		defer receiver.kill()
-		if err := prime(ctx, c, l, queue, receiver); err != nil {
-			return f, fmt.Errorf("%s, %s: %w", p.name, l.name, err)
+		if !p.ready {
+			if err := prime(ctx, c, l, queue, receiver); err != nil {
+				return f, fmt.Errorf("%s, %s: %w", p.name, l.name, err)
+			}
 		}
+		spec.Receive = false
+	}
+	if l.kind != "send" {
 		// A sender that outruns the receiver would take its processor: what a queue holds in this load is bounded.
 		spec.Ahead = 4 * int64(l.window)
 	}
 	spec.Send = true
-	sender, err := startClient(ctx, spec)
+	sender, err := startClient(ctx, e, p, spec)
 	if err != nil {
 		return f, err
 	}
@@ -136,7 +181,7 @@ func runClients(ctx context.Context, p *peer, c conn, l load, addr, queue string
 	sender.tell("go")
 	t := time.NewTicker(progressEvery)
 	defer t.Stop()
-	limit := time.NewTimer(l.warmup + l.duration + time.Minute)
+	limit := time.NewTimer(l.warmup + l.duration + answerTime + 10*time.Second)
 	defer limit.Stop()
 	for going := true; going; {
 		select {

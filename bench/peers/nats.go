@@ -18,6 +18,9 @@ func natses() (all []*peer) {
 		all = append(all, &peer{
 			name: "nats-" + sync, about: "JetStream work queue, one replica, sync_interval " + sync + "; each message acknowledged, not confirmed", synced: sync == "always",
 			start: func(ctx context.Context, e *env, dir string) (*server, error) { return startNATS(ctx, e, dir, sync) },
+			version: func(ctx context.Context, e *env) string {
+				return said(ctx, filepath.Join(e.servers, "nats-server"), "--version")
+			},
 			connect: func(_ context.Context, addr string) (conn, error) {
 				nc, err := nats.Connect("nats://" + addr)
 				if err != nil {
@@ -74,17 +77,10 @@ func (n *natsConn) create(ctx context.Context, queue string) error {
 	return err
 }
 
-// natsSender passes outcomes on in the order of the sends.
 type natsSender struct {
 	js      jetstream.JetStream
 	subject string
-	waiting chan natsWaiting
-	ended   chan struct{}
-}
-
-type natsWaiting struct {
-	f    jetstream.PubAckFuture
-	done func(error)
+	*inOrder
 }
 
 func (n *natsConn) sender(_ context.Context, queue string, window int) (sender, error) {
@@ -92,42 +88,28 @@ func (n *natsConn) sender(_ context.Context, queue string, window int) (sender, 
 	if err != nil {
 		return nil, err
 	}
-	s := &natsSender{js, queue, make(chan natsWaiting, window), make(chan struct{})}
-	go func() {
-		defer close(s.ended)
-		for w := range s.waiting {
-			select {
-			case <-w.f.Ok():
-				w.done(nil)
-			case err := <-w.f.Err():
-				w.done(err)
-			}
+	return &natsSender{js, queue, newInOrder(window)}, nil
+}
+
+func (s *natsSender) send(ctx context.Context, body []byte, done func(error)) error {
+	return s.inOrder.send(ctx, func() (func() error, error) {
+		// With the window full the client waits up to a time of its own and then fails.
+		f, err := s.js.PublishAsync(s.subject, body, jetstream.WithStallWait(answerTime))
+		if err != nil {
+			return nil, err
 		}
-	}()
-	return s, nil
+		return func() error {
+			select {
+			case <-f.Ok():
+				return nil
+			case err := <-f.Err():
+				return err
+			}
+		}, nil
+	}, done)
 }
 
-func (s *natsSender) send(_ context.Context, body []byte, done func(error)) error {
-	// With the window full the client waits up to a time of its own and then fails.
-	f, err := s.js.PublishAsync(s.subject, body, jetstream.WithStallWait(answerTime))
-	if err != nil {
-		return err
-	}
-	s.waiting <- natsWaiting{f, done}
-	return nil
-}
-
-func (s *natsSender) flush(ctx context.Context) error {
-	close(s.waiting)
-	select {
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (n *natsConn) receive(ctx context.Context, queue string, handle func([]byte)) error {
+func (n *natsConn) receive(ctx context.Context, queue string, got func([]byte), done func(int)) error {
 	js, err := jetstream.New(n.nc)
 	if err != nil {
 		return err
@@ -150,10 +132,11 @@ func (n *natsConn) receive(ctx context.Context, queue string, handle func([]byte
 			}
 			return fmt.Errorf("receive from NATS: %w", err)
 		}
-		handle(m.Data())
+		got(m.Data())
 		if err := m.Ack(); err != nil {
 			return fmt.Errorf("acknowledge to NATS: %w", err)
 		}
+		done(1)
 	}
 	return n.nc.FlushTimeout(5 * time.Second)
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,13 +15,35 @@ import (
 
 // TestMain lets the test binary be a client process too.
 func TestMain(m *testing.M) {
-	extra = []*peer{fake("fake", nil), fake("broken", errors.New("no room")), {name: "away", connect: func(context.Context, string) (conn, error) { return nil, errors.New("nobody there") }}}
+	embedded, down, hanging := fake("embedded", nil), fake("down", nil), fake("hangs", nil)
+	embedded.embedded = true
+	down.start = func(context.Context, *env, string) (*server, error) { return nil, errors.New("no such server") }
+	hanging.start = func(ctx context.Context, _ *env, _ string) (*server, error) {
+		hangs()
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	extra = []*peer{fake("fake", nil), fake("broken", errors.New("no room")), {name: "away", connect: func(context.Context, string) (conn, error) { return nil, errors.New("nobody there") }}, embedded, down, hanging}
+	if how := os.Getenv("PEERS_TEST_SYNCS"); how != "" {
+		if err := syncSeven(how); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == "guard" {
+		main()
+		return
+	}
 	if len(os.Args) == 3 && os.Args[1] == "client" {
 		main()
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// hangs is called when a server starts that never answers.
+var hangs func()
 
 // fakeConn answers each send, and has messages without end.
 type fakeConn struct {
@@ -46,7 +66,7 @@ func (f *fakeConn) close()                                                   {}
 func (f *fakeConn) flush(context.Context) error                              { return nil }
 func (f *fakeConn) send(_ context.Context, _ []byte, done func(error)) error { done(f.err); return nil }
 
-func (f *fakeConn) receive(ctx context.Context, _ string, handle func([]byte)) error {
+func (f *fakeConn) receive(ctx context.Context, _ string, got func([]byte), done func(int)) error {
 	t := time.NewTicker(100 * time.Microsecond)
 	defer t.Stop()
 	body := make([]byte, 8)
@@ -56,7 +76,8 @@ func (f *fakeConn) receive(ctx context.Context, _ string, handle func([]byte)) e
 			for i, n := 0, now.UnixNano(); i < 8; i++ {
 				body[i] = byte(n >> (8 * i))
 			}
-			handle(body)
+			got(body)
+			done(1)
 		case <-ctx.Done():
 			return nil
 		}
@@ -64,7 +85,7 @@ func (f *fakeConn) receive(ctx context.Context, _ string, handle func([]byte)) e
 }
 
 func short(kind string, rate float64) load {
-	return load{name: "a load", kind: kind, payload: 100, window: 10, rate: rate, warmup: 20 * time.Millisecond, duration: 100 * time.Millisecond}
+	return load{name: "a load: " + kind, kind: kind, payload: 100, window: 10, rate: rate, warmup: 20 * time.Millisecond, duration: 100 * time.Millisecond}
 }
 
 // A peer is measured by client processes on a server of its own, of which nothing is left.
@@ -76,7 +97,11 @@ func TestMeasure(t *testing.T) {
 	}
 	var got []figure
 	loads := []load{short("send", 0), short("pipeline", 0), short("latency", 1000)}
-	err = measurePeer(t.Context(), &env{}, known[0], loads, dir, func(_ load, f figure) { got = append(got, f) })
+	err = measureGroup(t.Context(), &env{}, known, loads, dir, func(_ *peer, _ load, f figure, err error) {
+		if got = append(got, f); err != nil {
+			t.Error(err)
+		}
+	}, nil)
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%v %v", got, err)
 	}
@@ -96,11 +121,11 @@ func TestMeasureFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = measurePeer(t.Context(), &env{}, known[0], []load{short("send", 0)}, t.TempDir(), func(load, figure) { t.Error("a figure") })
-	if err == nil || !strings.Contains(err.Error(), "not stored: no room") {
+	err = measureGroup(t.Context(), &env{}, known, []load{short("send", 0)}, t.TempDir(), func(*peer, load, figure, error) { t.Error("a figure") }, nil)
+	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Error(err)
 	}
-	if _, err := startClient(t.Context(), spec{Peer: "away"}); err == nil || !strings.Contains(err.Error(), "nobody there") {
+	if _, err := startClient(t.Context(), &env{}, &peer{name: "away"}, spec{Peer: "away"}); err == nil || !strings.Contains(err.Error(), "nobody there") {
 		t.Error(err)
 	}
 	if _, err := find("fake,nothing"); err == nil || !strings.Contains(err.Error(), `"nothing"; there are kafka-flush`) {
@@ -132,8 +157,8 @@ func TestAhead(t *testing.T) {
 	go func() { ended <- w.send(ctx, f) }()
 	for _, n := range []int64{0, 25} {
 		w.received.Store(n)
-		w.more <- struct{}{}
-		for w.done.Load() != n+10 {
+		w.wake()
+		for w.sent.Load() != n+10 {
 			wait(ctx, time.Millisecond)
 		}
 	}
@@ -147,7 +172,7 @@ func TestAhead(t *testing.T) {
 // All messages are stored once, in batches of at most their lane's part of the window, and the window is kept.
 func TestBatcher(t *testing.T) {
 	var stored, answered, open, most atomic.Int64
-	b := newBatcher(4, 100, func(_ context.Context, bodies [][]byte) error {
+	b := newBatcher(4, 100, 25, func(_ context.Context, bodies [][]byte) error {
 		stored.Add(int64(len(bodies)))
 		if len(bodies) > 25 || open.Load() > 100 {
 			most.Add(1)
@@ -168,47 +193,13 @@ func TestBatcher(t *testing.T) {
 	}
 }
 
-// Medians, spread and ratios are in the table, the chart and the JSON.
-func TestTable(t *testing.T) {
-	tab := &table{Facts: "2 cores"}
-	rates, lat := load{name: "sends", kind: "send"}, load{name: "waits", kind: "latency"}
-	for _, v := range []float64{3e6, 1e6, 2e6} {
-		tab.add(rates, own, "", true, figure{Rate: v})
-		tab.add(rates, "other", "", false, figure{Rate: v / 4})
-		tab.add(lat, own, "", true, figure{P50: v / 1e3, P99: v / 1e2})
-		tab.add(lat, "other", "", true, figure{P50: v / 500, P99: v / 1e2})
-	}
-	md := string(tab.markdown())
-	for _, want := range []string{"| holdfast | yes | 2.00 M (1.00 M–3.00 M) |  |", "| other | no | 500 k (250 k–750 k) | 4.00 |", "| holdfast | yes | 2.00 ms (1.00 ms–3.00 ms) |", "| 0.50, 1.00 |"} {
-		if !strings.Contains(md, want) {
-			t.Errorf("%q is not in\n%s", want, md)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "x")
-	if err := tab.write(path); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(path + ".json")
-	var back table
-	if err = errors.Join(err, json.Unmarshal(b, &back)); err != nil || len(back.Rows) != 4 || len(back.Rows[0].Figures) != 3 {
-		t.Errorf("%v %+v", err, back)
-	}
-	svg, err := os.ReadFile(path + ".svg")
-	if err != nil || !bytes.HasPrefix(svg, []byte("<svg ")) || !bytes.Contains(svg, []byte("2.00 M")) || bytes.Contains(svg, []byte("waits")) {
-		t.Errorf("%v\n%s", err, svg)
-	}
-	if count(1234) != "1.2 k" || count(999) != "999" || median(nil) != 0 || median([]float64{1, 2}) != 1.5 {
-		t.Error("numbers are written wrong")
-	}
-}
-
 func TestFlags(t *testing.T) {
-	for _, args := range [][]string{{"-runs", "0"}, {"-duration", "0s"}, {"more"}, {"-peers", "x"}, {"client", "{"}} {
+	for _, args := range [][]string{{"-runs", "0"}, {"-duration", "0s"}, {"more"}, {"-peers", "x"}, {"-load", "x"}, {"client", "{"}} {
 		if err := run(t.Context(), args); err == nil {
 			t.Errorf("%v is taken", args)
 		}
 	}
-	if got := turned([]*peer{{name: "a"}, {name: "b"}, {name: "c"}}, 4); got[0].name != "b" || got[2].name != "a" || turned(nil, 3) != nil {
+	if got := turned([]*peer{{name: "a"}, {name: "b"}, {name: "c"}}, 4); got[0].name != "b" || got[2].name != "a" || turned[int](nil, 3) != nil {
 		t.Error(got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,7 +21,43 @@ import (
 
 // env is where servers come from.
 type env struct {
-	servers string
+	servers string // what servers/get has made
+	root    string // of the repository
+	guard   *guard // nil for none
+}
+
+// endTime is how long a server may take to end.
+const endTime = 20 * time.Second
+
+// findRoot finds the repository from the directory that this process works in.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "bench/peers/servers/get")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			err = errors.New("this is not within the repository")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", fmt.Errorf("find the scripts of the servers: %w", err)
+}
+
+// newDir makes a directory, which the guard deletes if nobody else does.
+func (e *env) newDir(parent, name string) (string, error) {
+	dir, err := os.MkdirTemp(parent, name+"-")
+	if err != nil {
+		return "", fmt.Errorf("make a directory: %w", err)
+	}
+	e.guard.tell(guarded{Dir: dir})
+	// Some servers run as other users, with a directory of their own in it.
+	return dir, os.Chmod(dir, 0o755)
+}
+
+func (e *env) removeDir(dir string) error {
+	defer e.guard.tell(guarded{Dir: dir, Gone: true})
+	return os.RemoveAll(dir)
 }
 
 // ownGroup lets a child be interrupted by us alone.
@@ -44,6 +81,7 @@ type server struct {
 	cmd  *exec.Cmd
 	log  *os.File
 	done chan struct{}
+	stop func() // asks it to end
 }
 
 // serve starts a server; its output goes to a file in dir.
@@ -58,12 +96,68 @@ func (e *env) serve(dir, addr, name string, args ...string) (*server, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
 	}
+	pid := cmd.Process.Pid
+	e.guard.tell(guarded{Group: pid})
 	s := &server{addr: addr, dir: dir, cmd: cmd, log: log, done: make(chan struct{})}
+	s.stop = func() { _ = syscall.Kill(-pid, syscall.SIGTERM) } // what has ended cannot be signalled
 	go func() {
 		_ = cmd.Wait() // how it ends is in its log
+		e.guard.tell(guarded{Group: pid, Gone: true})
 		close(s.done)
 	}()
 	return s, nil
+}
+
+// supervise starts a server by the scripts of servers/NAME, whose supervisor ends it when this process ends, in whatever way.
+func (e *env) supervise(ctx context.Context, dir, name string, environ ...string) (*server, error) {
+	log, err := os.Create(filepath.Join(dir, "server.log"))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	work := filepath.Join(dir, name)
+	cmd := exec.Command(filepath.Join(e.root, "servers/supervise"), name, work)
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), environ...), log
+	ownGroup(cmd)
+	in, err := cmd.StdinPipe()
+	var out io.ReadCloser
+	if err == nil {
+		out, err = cmd.StdoutPipe()
+	}
+	if err == nil {
+		err = errors.Join(os.Mkdir(work, 0o755), cmd.Start())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
+	}
+	s := &server{dir: dir, cmd: cmd, log: log, done: make(chan struct{}), stop: func() { in.Close() }}
+	answer := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(out)
+		lines.Scan()
+		answer <- lines.Text()
+		_ = cmd.Wait() // how it ends is in its log
+		close(s.done)
+	}()
+	if _, err := io.WriteString(in, "start\n"); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), s.end())
+	}
+	select {
+	case text := <-answer:
+		var ok bool
+		if s.addr, ok = strings.CutPrefix(text, "ok "); ok {
+			return s, nil
+		}
+		err = fmt.Errorf("start %s: %q", name, text)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	return nil, errors.Join(err, s.end(), errors.New(s.said()))
+}
+
+// said is the end of what a server has written.
+func (s *server) said() string {
+	log, _ := os.ReadFile(s.log.Name()) // what cannot be read cannot be shown
+	return string(log[max(0, len(log)-4000):])
 }
 
 // await waits until try succeeds. If it does not, the server is ended.
@@ -85,15 +179,17 @@ func (s *server) await(ctx context.Context, try func(ctx context.Context) error)
 		case <-s.done:
 		case <-ctx.Done():
 		}
-		log, _ := os.ReadFile(s.log.Name())
-		return errors.Join(fmt.Errorf("the server does not answer: %w\n%s", err, log[max(0, len(log)-4000):]), s.end())
+		return errors.Join(fmt.Errorf("the server does not answer: %w\n%s", err, s.said()), s.end())
 	}
 }
 
-// end ends the server and waits until it is gone.
+// end ends the server and waits until it is gone. Of a library there is nothing to end.
 func (s *server) end() error {
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM) // what has ended cannot be signalled
-	t := time.NewTimer(20 * time.Second)
+	if s.cmd == nil {
+		return nil
+	}
+	s.stop()
+	t := time.NewTimer(endTime)
 	defer t.Stop()
 	select {
 	case <-s.done:
@@ -101,6 +197,8 @@ func (s *server) end() error {
 		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
 		<-s.done
 	}
+	// What a server leaves behind of its own group goes with it.
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
 	return s.log.Close()
 }
 
@@ -132,16 +230,24 @@ type process struct {
 }
 
 // startClient starts a client process and waits until it can begin.
-func startClient(ctx context.Context, s spec) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this binary: %w", err)
+func startClient(ctx context.Context, e *env, of *peer, s spec) (*process, error) {
+	var program []string
+	if of.program != nil {
+		program = of.program(e, s)
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
+	if program == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this binary: %w", err)
+		}
+		text, err := json.Marshal(s)
+		if err != nil {
+			return nil, err
+		}
+		program = []string{self, "client", string(text)}
 	}
-	p := &process{cmd: exec.Command(self, "client", string(text)), ready: make(chan struct{}), done: make(chan struct{})}
+	p := &process{cmd: exec.Command(program[0], program[1:]...), ready: make(chan struct{}), done: make(chan struct{})}
+	var err error
 	p.cmd.Stderr = &p.errs
 	ownGroup(p.cmd)
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

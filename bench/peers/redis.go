@@ -16,7 +16,8 @@ func redises() (all []*peer) {
 	for _, fsync := range []string{"always", "everysec"} {
 		all = append(all, &peer{
 			name: "redis-" + fsync, about: "streams, appendfsync " + fsync + "; 4 connections; XACK and XDEL naming all ids of a read", synced: fsync == "always",
-			start: func(ctx context.Context, e *env, dir string) (*server, error) { return startRedis(ctx, e, dir, fsync) },
+			start:   func(ctx context.Context, e *env, dir string) (*server, error) { return startRedis(ctx, e, dir, fsync) },
+			version: commandVersion("redis-server", "--version"),
 			connect: func(_ context.Context, addr string) (conn, error) {
 				return &redisConn{redis.NewClient(&redis.Options{Network: "tcp", Addr: addr, PoolSize: 8, MaxRetries: -1})}, nil
 			},
@@ -54,7 +55,7 @@ func (r *redisConn) create(ctx context.Context, queue string) error {
 }
 
 func (r *redisConn) sender(_ context.Context, queue string, window int) (sender, error) {
-	return newBatcher(4, window, func(ctx context.Context, bodies [][]byte) error {
+	return newBatcher(4, window, window/4, func(ctx context.Context, bodies [][]byte) error {
 		p := r.c.Pipeline()
 		for _, b := range bodies {
 			p.XAdd(ctx, &redis.XAddArgs{Stream: queue, Values: []any{"b", b}})
@@ -64,13 +65,13 @@ func (r *redisConn) sender(_ context.Context, queue string, window int) (sender,
 	}), nil
 }
 
-func (r *redisConn) receive(ctx context.Context, queue string, handle func([]byte)) error {
+func (r *redisConn) receive(ctx context.Context, queue string, got func([]byte), done func(int)) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i := range errs {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if err := r.receiveOnce(ctx, queue, fmt.Sprint("c", i), handle); err != nil {
+				if err := r.receiveOnce(ctx, queue, fmt.Sprint("c", i), got, done); err != nil {
 					errs[i] = err
 					return
 				}
@@ -81,7 +82,7 @@ func (r *redisConn) receive(ctx context.Context, queue string, handle func([]byt
 	return errors.Join(errs...)
 }
 
-func (r *redisConn) receiveOnce(ctx context.Context, queue, name string, handle func([]byte)) error {
+func (r *redisConn) receiveOnce(ctx context.Context, queue, name string, got func([]byte), done func(int)) error {
 	read, err := r.c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: redisGroup, Consumer: name, Streams: []string{queue, ">"}, Count: 500, Block: time.Second}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
@@ -93,7 +94,7 @@ func (r *redisConn) receiveOnce(ctx context.Context, queue, name string, handle 
 		ids := make([]string, 0, len(stream.Messages))
 		for _, m := range stream.Messages {
 			body, _ := m.Values["b"].(string)
-			handle([]byte(body))
+			got([]byte(body))
 			ids = append(ids, m.ID)
 		}
 		p := r.c.Pipeline()
@@ -102,6 +103,7 @@ func (r *redisConn) receiveOnce(ctx context.Context, queue, name string, handle 
 		if _, err := p.Exec(ctx); err != nil {
 			return fmt.Errorf("acknowledge to Redis: %w", err)
 		}
+		done(len(ids))
 	}
 	return nil
 }

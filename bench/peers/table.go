@@ -18,47 +18,108 @@ import (
 type table struct {
 	Time  time.Time `json:"time"`
 	Facts string    `json:"facts"`
+	Peers []*about  `json:"peers"`
 	Rows  []*row    `json:"rows"`
+}
+
+// about is what a peer was.
+type about struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Text    string `json:"about"`
+	// Claims tells that the peer says that it syncs before it answers, Syncs how many syncs there were for a hundred messages that were sent singly; nil if nobody looked.
+	Claims bool `json:"claims_sync"`
+	Syncs  *int `json:"syncs_per_100,omitempty"`
 }
 
 // row is one peer under one load.
 type row struct {
 	Load    string   `json:"load"`
 	Kind    string   `json:"kind"`
+	Asked   float64  `json:"asked_rate,omitempty"`
 	Peer    string   `json:"peer"`
-	About   string   `json:"about"`
-	Synced  bool     `json:"synced"`
 	Figures []figure `json:"figures"`
+	Failed  []string `json:"failed,omitempty"`
 }
 
-func (t *table) row(l load, peer string) *row {
-	i := slices.IndexFunc(t.Rows, func(r *row) bool { return r.Load == l.name && r.Peer == peer })
+// describe says what a peer is.
+func (t *table) describe(p *peer, version string) {
+	if t.about(p.name) == nil {
+		t.Peers = append(t.Peers, &about{Name: p.name, Version: version, Text: p.about, Claims: p.synced})
+	}
+}
+
+func (t *table) about(name string) *about {
+	i := slices.IndexFunc(t.Peers, func(a *about) bool { return a.Name == name })
 	if i < 0 {
 		return nil
+	}
+	return t.Peers[i]
+}
+
+// synced says how many syncs were seen.
+func (t *table) synced(p *peer, n int) { t.about(p.name).Syncs = &n }
+
+func (t *table) row(l load, p *peer) *row {
+	i := slices.IndexFunc(t.Rows, func(r *row) bool { return r.Load == l.name && r.Peer == p.name })
+	if i < 0 {
+		t.describe(p, "")
+		t.Rows = append(t.Rows, &row{Load: l.name, Kind: l.kind, Asked: l.rate, Peer: p.name})
+		i = len(t.Rows) - 1
 	}
 	return t.Rows[i]
 }
 
-func (t *table) add(l load, peer, about string, synced bool, f figure) {
-	r := t.row(l, peer)
-	if r == nil {
-		r = &row{Load: l.name, Kind: l.kind, Peer: peer, About: about, Synced: synced}
-		t.Rows = append(t.Rows, r)
-	}
+func (t *table) add(l load, p *peer, f figure) {
+	r := t.row(l, p)
 	r.Figures = append(r.Figures, f)
 }
 
-// tell says on standard error what a run gave.
-func (t *table) tell(l load, peer string, run int) {
-	f := t.row(l, peer).Figures[run]
-	fmt.Fprintf(os.Stderr, "%s  %-26s run %d  %s\n", l.name, peer, run+1, f.text(l.kind))
+// fail says that a run gave no figure.
+func (t *table) fail(p *peer, l load, err error) {
+	r := t.row(l, p)
+	r.Failed = append(r.Failed, err.Error())
 }
 
-func (f figure) text(kind string) string {
-	if kind == "latency" {
-		return fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", f.P50/1000, f.P99/1000)
+// isSynced tells whether a peer syncs before it answers, as far as one knows.
+func (a *about) isSynced() bool { return a.Claims && (a.Syncs == nil || *a.Syncs >= loneSends) }
+
+func (a *about) syncedText() string {
+	switch {
+	case !a.Claims:
+		return "no"
+	case a.Syncs == nil:
+		return "yes, not looked at"
+	case *a.Syncs >= loneSends:
+		return "yes, seen"
 	}
-	return count(f.Rate) + "/s"
+	return fmt.Sprintf("NO: %d for %d messages", *a.Syncs, loneSends)
+}
+
+// text is a figure in a line.
+func (f figure) text(l load) string {
+	if l.kind != "latency" {
+		return count(f.Rate) + "/s"
+	}
+	text := fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", f.P50/1000, f.P99/1000)
+	if f.Rate < enough*l.rate {
+		text += ", but only " + count(f.Rate) + "/s"
+	}
+	return text
+}
+
+// enough is which part of a rate has to be reached for latencies at this rate.
+const enough = 0.95
+
+// gives tells whether there are figures for the table, and if not, why.
+func (r *row) gives() (string, bool) {
+	switch {
+	case len(r.Figures) == 0:
+		return "failed", false
+	case r.Peer != ceiling && r.Kind == "latency" && median(r.values(rate)) < enough*r.Asked:
+		return "does not keep up: " + count(median(r.values(rate))) + "/s", false
+	}
+	return "", true
 }
 
 // value is what is compared: the more the better, or for latencies the less.
@@ -95,57 +156,82 @@ func count(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// markdown writes a table for each load.
+// markdown writes what was measured, and a table for each load.
 func (t *table) markdown() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Measured %s on %s.\n", t.Time.Format("2006-01-02 15:04 UTC"), t.Facts)
-	last := ""
+	var names []string
 	for _, r := range t.Rows {
-		if r.Load == last {
-			continue
+		if !slices.Contains(names, r.Load) {
+			names = append(names, r.Load)
 		}
-		last = r.Load
-		t.loadTable(&b, r.Load)
+	}
+	for _, name := range names {
+		t.loadTable(&b, name)
+	}
+	fmt.Fprintf(&b, "\n### What was measured\n\n\"Yes, seen\" is said of those that made at least one fsync, fdatasync or synchronous msync for each of %d messages that were sent singly, as counted by strace.\n\n"+
+		"| | version | how | synced before the answer |\n|---|---|---|---|\n", loneSends)
+	for _, a := range t.Peers {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", a.Name, a.Version, a.Text, a.syncedText())
 	}
 	return b.Bytes()
 }
 
+// loadTable writes the peers under a load, the best first.
 func (t *table) loadTable(b *bytes.Buffer, name string) {
 	var rows []*row
 	var mine *row
 	for _, r := range t.Rows {
 		if r.Load == name {
 			rows = append(rows, r)
-			if r.Peer == own {
+			if _, ok := r.gives(); ok && r.Peer == own {
 				mine = r
 			}
 		}
 	}
-	if rows[0].Kind == "latency" {
+	latency := rows[0].Kind == "latency"
+	slices.SortStableFunc(rows, func(x, y *row) int {
+		_, xGives := x.gives()
+		_, yGives := y.gives()
+		switch {
+		case xGives != yGives:
+			if xGives {
+				return -1
+			}
+			return 1
+		case !xGives:
+			return 0
+		case latency:
+			return cmp.Compare(median(x.values(p50)), median(y.values(p50)))
+		}
+		return cmp.Compare(median(y.values(rate)), median(x.values(rate)))
+	})
+	if latency {
 		fmt.Fprintf(b, "\n### %s\n\n| | synced | p50, median (from–to) | p99, median (from–to) | Holdfast's p50, p99 by this |\n|---|---|---|---|---|\n", name)
-		slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(median(a.values(p50)), median(b.values(p50))) })
 	} else {
 		fmt.Fprintf(b, "\n### %s\n\n| | synced | messages/s, median (from–to) | Holdfast by this |\n|---|---|---|---|\n", name)
-		slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(median(b.values(rate)), median(a.values(rate))) })
 	}
 	for _, r := range rows {
-		synced := "no"
-		if r.Synced {
-			synced = "yes"
-		}
-		if r.Kind == "latency" {
+		fmt.Fprintf(b, "| %s | %s |", r.Peer, t.about(r.Peer).syncedText())
+		why, ok := r.gives()
+		switch {
+		case !ok && latency:
+			fmt.Fprintf(b, " %s | | |\n", why)
+		case !ok:
+			fmt.Fprintf(b, " %s | |\n", why)
+		case latency:
 			a, c, by := r.values(p50), r.values(p99), ""
 			if mine != nil && mine != r {
 				by = fmt.Sprintf("%.2f, %.2f", median(mine.values(p50))/median(a), median(mine.values(p99))/median(c))
 			}
-			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", r.Peer, synced, spread(a, ms), spread(c, ms), by)
-			continue
+			fmt.Fprintf(b, " %s | %s | %s |\n", spread(a, ms), spread(c, ms), by)
+		default:
+			v, by := r.values(rate), ""
+			if mine != nil && mine != r {
+				by = fmt.Sprintf("%.2f", median(mine.values(rate))/median(v))
+			}
+			fmt.Fprintf(b, " %s | %s |\n", spread(v, count), by)
 		}
-		v, by := r.values(rate), ""
-		if mine != nil && mine != r {
-			by = fmt.Sprintf("%.2f", median(mine.values(rate))/median(v))
-		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", r.Peer, synced, spread(v, count), by)
 	}
 }
 

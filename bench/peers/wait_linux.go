@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // waitUntil waits by the system's own clock: timers of the Go runtime are up to a millisecond late where nothing else happens.
@@ -15,4 +19,17 @@ func waitUntil(at time.Time) {
 		ts := syscall.NsecToTimespec(int64(d))
 		_ = syscall.Nanosleep(&ts, nil) // interrupted, it goes round again
 	}
+}
+
+// syncDir has everything that is in memory for the file system of a directory written.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync a file system: %w", err)
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("sync the file system of %s: %w", dir, err)
+	}
+	return nil
 }

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// warmJIT is how long what a Java or Erlang machine runs is warmed up before it counts.
+const warmJIT = 3 * time.Second
+
+// java is the command of one of our Java programs (servers/java), with the artifacts of a folder of the servers' directory.
+func (e *env) java(folder, class string, s spec, more ...string) []string {
+	args := []string{"java", "-Xms256m", "-Xmx512m", "-cp", filepath.Join(e.servers, "classes") + ":" + filepath.Join(e.servers, folder, "*"), class,
+		"addr", s.Addr, "queue", s.Queue, "send", fmt.Sprint(s.Send), "payload", fmt.Sprint(s.Payload), "window", fmt.Sprint(s.Window), "count", fmt.Sprint(s.Count),
+		"rate", fmt.Sprint(s.Rate), "ahead", fmt.Sprint(s.Ahead), "warmup", fmt.Sprint(s.Warmup.Nanoseconds()), "duration", fmt.Sprint(s.Duration.Nanoseconds())}
+	return append(args, more...)
+}
