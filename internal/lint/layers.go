@@ -31,6 +31,7 @@ var Layers = [][]Layer{
 	{
 		{Dir: "console", What: "web console"},
 		{Dir: "sqs", What: "SQS-compatible front door"},
+		{Dir: "journal/journaltest/embedded", What: "suites for journals on local disk, under a broker too; for tests of drivers"},
 	},
 	{{Dir: "rpc", What: "the protocol's server: admin calls and data frames"}},
 	{{Dir: "client", Not: []string{"broker", "persistent", "journal"}, What: "Go client of a broker"}},

@@ -13,8 +13,8 @@ import (
 var soak = 1
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(holdEnv); dir != "" {
-		if err := holdStore(dir); err != nil {
+	if held, err := directory.Held(os.Stdin, os.Stdout); held {
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

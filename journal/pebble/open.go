@@ -78,7 +78,7 @@ func newJournal(dir string, opts Options, l io.Closer) *Journal {
 	}
 	j.q.init()
 	j.space = space{
-		fs: j.fs, dir: dir, log: j.log, kick: j.kickMark,
+		fs: j.fs, dir: dir, log: j.log, kick: j.kickMark, stop: j.closing,
 		reserve: uint64(opts.ReserveBytes), size: opts.BallastBytes,
 	}
 	return j

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfastmq/holdfast/journal"
 )
 
 // space watches the free space of the file system, so that appends are refused before a
@@ -30,6 +33,7 @@ type space struct {
 	reserve uint64
 	size    int64 // of the ballast
 	kick    func()
+	stop    <-chan struct{} // closed when the store is
 
 	level atomic.Int32
 	hit   atomic.Bool   // the file system said that it is full
@@ -171,17 +175,22 @@ func (s *space) makeBallast() error {
 	return nil
 }
 
-// fill writes what does not compress, so that the blocks are really taken.
+// fill writes what does not compress, so that the blocks are really taken. It ends early when the store is closed.
 func (s *space) fill(f vfs.File) error {
 	buf := make([]byte, 64<<10)
 	x := uint64(88172645463325252)
 	for left := s.size; left > 0; left -= int64(len(buf)) {
 		buf = buf[:min(int64(len(buf)), left)]
-		for i := range buf {
+		select {
+		case <-s.stop:
+			return journal.ErrClosed
+		default:
+		}
+		for i := 0; i+8 <= len(buf); i += 8 {
 			x ^= x << 13
 			x ^= x >> 7
 			x ^= x << 17
-			buf[i] = byte(x)
+			binary.LittleEndian.PutUint64(buf[i:], x)
 		}
 		if _, err := f.Write(buf); err != nil {
 			return err

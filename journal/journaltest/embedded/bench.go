@@ -1,4 +1,4 @@
-package pebble_test
+package embedded
 
 import (
 	"context"
@@ -12,17 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/broker"
-	"github.com/holdfastmq/holdfast/journal/pebble"
+	"github.com/holdfastmq/holdfast/journal"
 )
 
-// benchQueue opens a queue in process on a Pebble journal that syncs, as a program with an embedded queue would.
-func benchQueue(b *testing.B) *holdfast.Queue {
+// OpenFunc opens a store that syncs in a directory, which is made if it does not exist.
+type OpenFunc func(dir string) (journal.Journal, error)
+
+// benchQueue opens a queue in process, as a program with an embedded queue would.
+func benchQueue(b *testing.B, open OpenFunc) *holdfast.Queue {
 	b.Helper()
-	j, err := pebble.Open(b.TempDir(), pebble.Options{})
+	j, err := open(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -41,9 +42,9 @@ func benchQueue(b *testing.B) *holdfast.Queue {
 	return br.Queue("bench")
 }
 
-// BenchmarkQueueSend is synced sends of 100 bytes by 1,024 callers that each wait for their acknowledgement.
-func BenchmarkQueueSend(b *testing.B) {
-	q := benchQueue(b)
+// BenchmarkSend is synced sends of 100 bytes by 1,024 callers that each wait for their acknowledgement.
+func BenchmarkSend(b *testing.B, open OpenFunc) {
+	q := benchQueue(b, open)
 	body := make([]byte, 100)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -63,9 +64,9 @@ func BenchmarkQueueSend(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-// BenchmarkQueueSendAsync is the same by one caller who does not wait.
-func BenchmarkQueueSendAsync(b *testing.B) {
-	q := benchQueue(b)
+// BenchmarkSendAsync is the same by one caller who does not wait.
+func BenchmarkSendAsync(b *testing.B, open OpenFunc) {
+	q := benchQueue(b, open)
 	s, err := q.NewSender(holdfast.SenderOptions{MaxInFlight: 10000})
 	if err != nil {
 		b.Fatal(err)
@@ -88,9 +89,9 @@ func BenchmarkQueueSendAsync(b *testing.B) {
 	}
 }
 
-// BenchmarkQueuePipeline is send, receive and acknowledge at once, everything synced.
-func BenchmarkQueuePipeline(b *testing.B) {
-	q := benchQueue(b)
+// BenchmarkPipeline is send, receive and acknowledge at once, everything synced.
+func BenchmarkPipeline(b *testing.B, open OpenFunc) {
+	q := benchQueue(b, open)
 	s, err := q.NewSender(holdfast.SenderOptions{MaxInFlight: 10000})
 	if err != nil {
 		b.Fatal(err)
@@ -125,10 +126,10 @@ func BenchmarkQueuePipeline(b *testing.B) {
 	}
 }
 
-// BenchmarkQueueSingle is one sender that waits for each acknowledgement, beside one 4-KiB append and fdatasync on a growing file
+// BenchmarkSingle is one sender that waits for each acknowledgement, beside one 4-KiB append and fdatasync on a growing file
 // in the same folder, in turns, so that both see the same disk. It reports both medians and their ratio.
-func BenchmarkQueueSingle(b *testing.B) {
-	q := benchQueue(b)
+func BenchmarkSingle(b *testing.B, open OpenFunc, fdatasync func(*os.File) error) {
+	q := benchQueue(b, open)
 	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
 	if err != nil {
 		b.Fatal(err)
@@ -141,7 +142,7 @@ func BenchmarkQueueSingle(b *testing.B) {
 		if _, err := f.Write(block); err != nil {
 			b.Fatal(err)
 		}
-		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		if err := fdatasync(f); err != nil {
 			b.Fatal(err)
 		}
 		middle := time.Now()

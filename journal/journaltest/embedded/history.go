@@ -1,4 +1,4 @@
-package pebble_test
+package embedded
 
 import (
 	"bytes"
