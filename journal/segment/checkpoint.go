@@ -116,7 +116,8 @@ func readCheckpoint(f vfs.FS, dir string, seg func(uint64) *segment) (*checkpoin
 		}
 	}
 	if best == nil {
-		return nil, damagedFile(checkpointFiles[0]+" and "+checkpointFiles[1], "neither is intact", errors.Join(causes...))
+		return nil, damagedFile(checkpointFiles[0]+" and "+checkpointFiles[1], "the checkpoint is lost",
+			fmt.Errorf("%w (%w; %w)", errNoCheckpoint, causes[0], causes[1]))
 	}
 	ck, err := decodeCheckpoint(best, seg)
 	if err != nil {

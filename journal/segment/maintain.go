@@ -137,6 +137,10 @@ func (j *Journal) tidy(ctx context.Context) error {
 		if err := j.saveCheckpoint(ctx); err != nil {
 			return err
 		}
+		// Before segments are used again, so that without the checkpoint it still has what became of the streams; see salvage.go.
+		if err := j.saveMarkOf(j.ck.pos.n, false); err != nil {
+			return err
+		}
 	}
 	return j.recycle()
 }
@@ -176,11 +180,16 @@ func (j *Journal) recycle() error {
 
 // saveMark writes the mark.
 func (j *Journal) saveMark(clean bool) error {
-	j.markMu.Lock()
-	defer j.markMu.Unlock()
 	j.maintaining.Lock()
 	ck := j.ck.pos.n
 	j.maintaining.Unlock()
+	return j.saveMarkOf(ck, clean)
+}
+
+// saveMarkOf writes the mark, with the last batch that the checkpoint has.
+func (j *Journal) saveMarkOf(ck uint64, clean bool) error {
+	j.markMu.Lock()
+	defer j.markMu.Unlock()
 	m := mark{gen: j.marked.gen + 1, clean: clean, pos: j.durablePos(), checkpoint: ck, streams: map[uint32]markedStream{}}
 	for _, st := range j.allStreams() {
 		st.mu.Lock()

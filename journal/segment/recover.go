@@ -44,7 +44,11 @@ func (j *Journal) recover(old map[uint64]*segment) (*recovery, error) {
 	if r.m, _, err = readMark(j.fs, j.dir); err != nil {
 		return nil, err
 	}
-	if r.ck, err = readCheckpoint(j.fs, j.dir, r.fl.orMissing); err != nil {
+	var lost error
+	r.ck, err = readCheckpoint(j.fs, j.dir, r.fl.orMissing)
+	if errors.Is(err, errNoCheckpoint) {
+		r.ck, lost = noCheckpoint(), err
+	} else if err != nil {
 		return nil, err
 	}
 	for n, i := range r.ck.segs {
@@ -63,6 +67,11 @@ func (j *Journal) recover(old map[uint64]*segment) (*recovery, error) {
 	log, err := j.scanLog(r.fl, r.ck.pos, clean)
 	if err != nil {
 		return nil, err
+	}
+	if lost != nil {
+		if done, err := r.withoutCheckpoint(log, lost); err != nil || done {
+			return r, err
+		}
 	}
 	if err := r.replay(log); err != nil {
 		return nil, err
