@@ -202,8 +202,8 @@ func (o *owner) DiscardMeta(ctx context.Context, low uint64) error {
 		o.mu.Unlock()
 		h.low = min(h.ctl.Low, h.tip.end+1)
 		first, at := h.tip.end+1, h.tip.seq+1
-		if low <= h.tip.end {
-			m, rec, err := o.find(ctx, h, max(low, h.low))
+		if low := max(low, h.low); low <= h.tip.end {
+			m, rec, err := o.find(ctx, h, low)
 			if err != nil {
 				// A successor may have discarded it.
 				return cmp.Or(o.reload(ctx, 0), fmt.Errorf("find seq %d: %w", low, err))

@@ -113,11 +113,21 @@ func discardMeta(e *env) {
 	}
 	o.discardMeta(o.end + 1)
 	wantLow(o.end+1, nil)
-	o.discardMeta(all)
-	wantLow(o.end+1, nil)
+	// Nothing is left to begin with.
+	for _, low := range []uint64{all, o.end + 1, o.end, recs[1].First, 1} {
+		o.discardMeta(low)
+		wantLow(o.end+1, nil)
+	}
 	low := o.end + 1
 	recs = o.append(2)
 	wantLow(low, recs)
+	o.discardMeta(all)
+	low = o.end + 1
+	o = e.acquire(e.second(), "orders")
+	o.discardMeta(1)
+	if at := e.info(o.s); at.Low != low {
+		e.Fatalf("Info.Low is %d with everything discarded below %d", at.Low, low)
+	}
 }
 
 func discardMetaKeepsBodies(e *env) {

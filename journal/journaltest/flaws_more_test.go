@@ -253,6 +253,15 @@ var discardFlaws = map[string]flawed{
 	"metas are never discarded": {by: by("discard/meta", "discard/everything", "durable/reopen"), make: func(*store) *flaw {
 		return &flaw{discardMeta: func(context.Context, journal.Stream, uint64) error { return nil }}
 	}},
+	"metas below what is discarded are looked for": {by: by("discard/meta"), make: func(*store) *flaw {
+		return &flaw{discardMeta: func(ctx context.Context, in journal.Stream, low uint64) error {
+			info, err := in.Info(ctx)
+			if err == nil && low <= info.End && info.Low > info.End {
+				err = &journal.CorruptError{Stream: info.Name, Seq: low, What: "record missing"}
+			}
+			return errors.Join(err, in.DiscardMeta(ctx, low))
+		}}
+	}},
 	"discarding again is an error": {by: by("discard/repeated"), make: func(*store) *flaw {
 		var mu sync.Mutex
 		seen := map[uint64]bool{}

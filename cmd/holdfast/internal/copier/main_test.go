@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/broker"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/copier"
 	"github.com/holdfastmq/holdfast/internal/testserver"
 	"github.com/holdfastmq/holdfast/journal"
@@ -34,6 +35,9 @@ var server, nats *testserver.Server
 var soak = 1
 
 func TestMain(m *testing.M) {
+	if src := os.Getenv(childSrc); src != "" {
+		os.Exit(child(src, os.Getenv(childDst)))
+	}
 	if os.Getenv("HOLDFAST_SOAK") == "1" {
 		soak = 20
 	}
@@ -46,7 +50,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if err := errors.Join(server.Stop(), nats.Stop()); err != nil {
+		if err := errors.Join(server.Stop(), nats.Stop(), clitest.Clean()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -77,16 +81,20 @@ func openPostgres(t *testing.T) journal.Journal {
 	return j
 }
 
-func openJetStream(t *testing.T) journal.Journal {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+// jetStreamURL is the URL of a journal that is not there yet.
+func jetStreamURL() string {
 	var hosts []string
 	for _, u := range nats.URLs() {
 		hosts = append(hosts, u[strings.LastIndex(u, "@")+1:])
 	}
-	url := fmt.Sprintf("nats://holdfast:holdfast@%s/copy%d?sync=always", strings.Join(hosts, ","), time.Now().UnixNano())
-	j, err := jetstream.Open(ctx, url, jetstream.Options{Logger: quiet})
+	return fmt.Sprintf("nats://holdfast:holdfast@%s/copy%d?sync=always", strings.Join(hosts, ","), time.Now().UnixNano())
+}
+
+func openJetStream(t *testing.T) journal.Journal {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	j, err := jetstream.Open(ctx, jetStreamURL(), jetstream.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +110,15 @@ func openBroker(t *testing.T, j journal.Journal) *broker.Broker {
 
 func openBrokerWith(t *testing.T, j journal.Journal, snapshotEvents int64) *broker.Broker {
 	t.Helper()
-	b, err := broker.Open(context.Background(), j, broker.Options{Logger: quiet, Persistent: persistent.Options{SnapshotEvents: snapshotEvents, SnapshotBytes: persistent.Never}})
+	b, err := openLive(j, snapshotEvents)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
+}
+
+func openLive(j journal.Journal, snapshotEvents int64) (*broker.Broker, error) {
+	return broker.Open(context.Background(), j, broker.Options{Logger: quiet, Persistent: persistent.Options{SnapshotEvents: snapshotEvents, SnapshotBytes: persistent.Never}})
 }
 
 func shut(t *testing.T, b *broker.Broker) {

@@ -16,6 +16,8 @@ type stream struct {
 	h    journal.Stream // of the target
 	uid  journal.UID
 	at   position // where the target ends
+	// began is the first seq that this run copies.
+	began uint64
 
 	// lacking counts what was not copied because the source had discarded it. Of bodies, the deletes of their messages
 	// are at or before where the source ends by then, and have to be copied too; of metas, the snapshots that stand for them.
@@ -49,6 +51,7 @@ func (s *stream) run(ctx context.Context) error {
 	if err := s.attach(ctx, info); err != nil {
 		return err
 	}
+	s.began = s.at.end + 1
 	// Snapshots come first: a target that somebody opens before it is complete then has snapshots beyond its end, and is
 	// refused instead of taken for an empty queue.
 	if err := s.parts(ctx); err != nil {

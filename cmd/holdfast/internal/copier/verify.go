@@ -115,7 +115,7 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 		got, inCopy := copied[seq]
 		switch {
 		case inSource && !inCopy:
-			return fmt.Errorf("%w: the body of the record at seq %d is missing", ErrVerify, seq)
+			return fmt.Errorf("%w: the body of the record at seq %d is missing%s", ErrVerify, seq, s.lookAgain(ctx, seq, len(copied), len(first)))
 		case inSource && got != want:
 			return fmt.Errorf("%w: the body of the record at seq %d is another one", ErrVerify, seq)
 		case inCopy && !inSource:
@@ -123,6 +123,29 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 		}
 	}
 	return nil
+}
+
+// lookAgain tells what there is to know of a body that is missing in the copy, for whoever has to find out why: how many others were there, whether
+// this run has copied it, and whether another reader finds it.
+func (s *stream) lookAgain(ctx context.Context, seq uint64, found, asked int) string {
+	text := fmt.Sprintf("; %d of %d were found", found, asked)
+	if seq >= s.began {
+		text += ", it was copied by this run"
+	}
+	r, err := s.dst.Open(ctx, s.name)
+	if err != nil {
+		return text
+	}
+	if info, err := r.Info(ctx); err == nil {
+		text += fmt.Sprintf("; the copy has epoch %d, seqs %d to %d", info.Epoch, info.Low, info.End)
+	}
+	for _, err := range r.ReadBodies(ctx, []uint64{seq}) {
+		if err != nil {
+			return fmt.Sprintf("%s; read again: %v", text, err)
+		}
+		return text + "; read again, it is there"
+	}
+	return text + "; read again, it is missing, too"
 }
 
 // discardDead discards what the source has discarded since it was copied, if that is because of what the copy has, too:
