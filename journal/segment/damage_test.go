@@ -262,36 +262,40 @@ func used(b []byte) int { return len(bytes.TrimRight(b, "\x00")) }
 // nothing, or hits the last record before a power cut that the mark does not have.
 func TestDamageEverywhere(t *testing.T) {
 	s := seed(t, 42)
-	rng := rand.New(rand.NewPCG(s, s))
-	for _, sh := range []shape{
+	for i, sh := range []shape{
 		{before: 6, marked: 8, unmarked: 3, body: 20}, {marked: 12, body: 20}, {before: 10, marked: 5, closed: true, body: 20},
 		{before: 4, marked: 4, unmarked: 1, body: 200},
 	} {
-		f := fill(t, rng, sh)
+		f := fill(t, rand.New(rand.NewPCG(s, uint64(i))), sh)
 		for _, info := range f.list(t) {
 			if info.Name == lockName || info.Name == ownerName || info.Name == ballastName || info.Size == 0 {
 				continue
 			}
-			b := f.read(t, info.Name)
-			var o outcome
-			places(rng, min(used(b)+600, len(b)), func(at int) {
-				c := f.clone()
-				x := slices.Clone(b)
-				x[at] ^= 1 << rng.IntN(8)
-				c.write(t, info.Name, x)
-				c.trial(t, fmt.Sprintf("%+v: %s, byte %d of %d flipped", sh, info.Name, at, len(b)), info.Name, &o)
-				c = f.clone()
-				c.write(t, info.Name, slices.Delete(slices.Clone(b), at, at+1))
-				c.trial(t, fmt.Sprintf("%+v: %s, byte %d of %d missing", sh, info.Name, at, len(b)), info.Name, &o)
-			})
-			c := f.clone()
-			if err := c.fs.Remove(filepath.Join(filledDir, info.Name)); err != nil {
-				t.Fatal(err)
-			}
-			c.trial(t, fmt.Sprintf("%+v: %s removed", sh, info.Name), info.Name, &o)
-			t.Logf("%+v: %s: %+v", sh, info.Name, o)
+			t.Run(fmt.Sprintf("%d/%s", i, info.Name), func(t *testing.T) { f.damageEverywhere(t, info.Name, rand.New(rand.NewPCG(s, s))) })
 		}
 	}
+}
+
+// damageEverywhere damages a file of a store in many ways.
+func (f *filled) damageEverywhere(t *testing.T, name string, rng *rand.Rand) {
+	b := f.read(t, name)
+	var o outcome
+	places(rng, min(used(b)+600, len(b)), func(at int) {
+		c := f.clone()
+		x := slices.Clone(b)
+		x[at] ^= 1 << rng.IntN(8)
+		c.write(t, name, x)
+		c.trial(t, fmt.Sprintf("%s, byte %d of %d flipped", name, at, len(b)), name, &o)
+		c = f.clone()
+		c.write(t, name, slices.Delete(slices.Clone(b), at, at+1))
+		c.trial(t, fmt.Sprintf("%s, byte %d of %d missing", name, at, len(b)), name, &o)
+	})
+	c := f.clone()
+	if err := c.fs.Remove(filepath.Join(filledDir, name)); err != nil {
+		t.Fatal(err)
+	}
+	c.trial(t, name+" removed", name, &o)
+	t.Logf("%d bytes: %+v", len(b), o)
 }
 
 // §4: a loss can be accepted, and the store goes on with what there is; the damaged file is kept. A stream that lacks nothing needs no
