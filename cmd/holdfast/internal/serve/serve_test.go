@@ -156,7 +156,7 @@ func TestStartRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{2, []string{"--journal", "oracle:x"}, `"oracle:x" is not the URL of a journal`},
+		{2, []string{"--journal", "oracle:x"}, `"oracle:…" is not the URL of a journal`},
 		{2, []string{"--journal", "segment:" + dir + "/d?segmnt=1MiB"}, `unknown option "segmnt"`},
 		{2, []string{"--max-body", "much"}, "is not a size"},
 		{2, []string{"extra"}, "serve takes no arguments, and got 1 arguments"},
