@@ -114,6 +114,13 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 					err := w.send(ctx, snd)
 					if s.Receive && err == nil {
 						<-measured
+						// What has received nothing has not been measured.
+						for w.acked.Load() == 0 && ctx.Err() == nil {
+							select {
+							case <-w.more:
+							case <-ctx.Done():
+							}
+						}
 						w.halt()
 						return
 					}

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string) error {
 		return guardServers(os.Stdin)
 	}
 	var names []string
-	for _, p := range all() {
+	for _, p := range known() {
 		names = append(names, p.name)
 	}
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)

@@ -37,9 +37,11 @@ func loads(d time.Duration) []load {
 // figure is what one run of a load gave.
 type figure struct {
 	Rate float64 `json:"rate"`
-	P50  float64 `json:"p50_us,omitempty"`
-	P99  float64 `json:"p99_us,omitempty"`
-	P999 float64 `json:"p99_9_us,omitempty"`
+	// Total counts what was stored, or acknowledged, warming up and what came after it included; 0 if it is not known.
+	Total int64   `json:"total,omitempty"`
+	P50   float64 `json:"p50_us,omitempty"`
+	P99   float64 `json:"p99_us,omitempty"`
+	P999  float64 `json:"p99_9_us,omitempty"`
 }
 
 // found is told what a run of a peer under a load gave, or why it gave nothing.
@@ -207,7 +209,7 @@ func runClients(ctx context.Context, e *env, p *peer, c conn, l load, addr, queu
 			return f, fmt.Errorf("%s, %s: %w", p.name, l.name, err)
 		}
 	}
-	return figure{r.Rate, r.P50, r.P99, r.P999}, nil
+	return figure{r.Rate, r.Total, r.P50, r.P99, r.P999}, nil
 }
 
 // measureHoldfast runs a load by Holdfast's own bench, in its default configuration.

@@ -58,9 +58,9 @@ type sender interface {
 	flush(ctx context.Context) error
 }
 
-// all are the peers that can be measured.
-func all() []*peer {
-	return slices.Concat(kafkas(), redises(), natses(), []*peer{artemisPeer(), rabbitPeer(), postgresPeer(), riverPeer(), goqitePeer()}, extra)
+// known are the peers that can be measured.
+func known() []*peer {
+	return slices.Concat(kafkas(), redises(), natses(), []*peer{artemisPeer(), rabbitPeer(), postgresPeer(), riverPeer(), goqitePeer()})
 }
 
 // extra are peers of tests.
@@ -68,7 +68,7 @@ var extra []*peer
 
 // find returns peers by their names, or by what their names begin with up to a hyphen.
 func find(names string) (found []*peer, err error) {
-	known := all()
+	known := append(known(), extra...)
 	for _, name := range strings.Split(names, ",") {
 		n := len(found)
 		for _, p := range known {
