@@ -20,7 +20,9 @@ func queues(n int) (out []string) {
 
 func send(t *testing.T, q *holdfast.Queue, body string) {
 	t.Helper()
-	if _, err := q.Send(t.Context(), holdfast.Message{Body: []byte(body)}); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	if _, err := q.Send(ctx, holdfast.Message{Body: []byte(body)}); err != nil {
 		t.Fatalf("send %q: %v", body, err)
 	}
 }

@@ -19,7 +19,7 @@ const maxGrowth = 64 << 10 // KiB
 func TestDatabaseAway(t *testing.T) { each(t, databaseAway) }
 
 func databaseAway(t *testing.T, on store) {
-	away := 10 * time.Second
+	away := 6 * time.Second // more than the expiry
 	if clitest.Soak() {
 		away = 30 * time.Second
 	}

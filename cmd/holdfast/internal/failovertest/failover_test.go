@@ -34,6 +34,9 @@ func load(t *testing.T, b *brokers, on store, seed uint64) (*killtest.History, *
 	h := killtest.NewHistory()
 	l := killtest.NewLoad(t, b.addrs(), h)
 	every := cmp.Or(on.pace, 20*time.Millisecond)
+	if !clitest.Soak() {
+		every = max(every, 50*time.Millisecond)
+	}
 	for i := range uint64(2) {
 		l.Send(killtest.Sender{Queue: "plain", Name: fmt.Sprint("p", i), Every: every, Seed: seed + i})
 		l.Send(killtest.Sender{Queue: "keyed", Name: fmt.Sprint("k", i), Keys: 20, Every: every, Seed: seed + 20 + i})

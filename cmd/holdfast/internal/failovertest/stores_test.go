@@ -24,7 +24,7 @@ type store struct {
 	soak bool
 	// rounds is how often brokers die at full counts.
 	rounds int
-	// pace is the pause of each sender between two bursts; 0: 20 ms.
+	// pace is the pause of each sender between two bursts; 0: 20 ms, and 50 at reduced counts.
 	pace time.Duration
 	// url makes the URL of a journal of its own of what the server's start script printed.
 	url func(s *testserver.Server) string
