@@ -152,6 +152,7 @@ type Sender struct {
 
 	running bool // the writer goroutine
 	idle    bool // it waits for wake
+	alone   bool // a caller sends instead of it
 	wake    chan struct{}
 	abort   context.CancelFunc
 	aborted bool

@@ -136,7 +136,9 @@ func (s *Sender) admit(ctx context.Context, m *Message, fn func(ID, error)) (pla
 		}
 		c.fns[i] = fn
 	}
-	s.kick()
+	if fn == nil || !s.sendAlone() {
+		s.kick()
+	}
 	return p, nil
 }
 

@@ -116,6 +116,8 @@ func (s *Sender) plan() (action, time.Duration) {
 	st := s.stream
 	s.waits.why("")
 	switch {
+	case s.alone: // and then it looks again
+		return actWait, 0
 	case s.aborted:
 		return actExit, 0
 	case st == nil && !busy:
@@ -157,6 +159,25 @@ func (s *Sender) plan() (action, time.Duration) {
 		s.waits.why(st.reason())
 	}
 	return actWait, 0
+}
+
+// sendAlone sends the open frame at once, by the caller's goroutine, and reports whether it did. That is done where the writer has nothing to do, and
+// nothing is in flight that this frame would better grow behind: waking the writer would cost more than all the rest. It gives the lock away.
+//
+// Not so for callers who wait for the answer, since there may be many of them that have just been woken by one: their messages are to be in one frame.
+func (s *Sender) sendAlone() bool {
+	st := s.stream
+	if !s.idle || s.alone || st == nil || s.flight.head != nil || s.held != nil || s.pending.head != s.open || s.admitted > 0 || s.renew || s.closing ||
+		st.unanswered > 0 || st.waits || len(s.dead) > 0 || !st.credit() {
+		return false
+	}
+	s.alone = true
+	s.sealNext()
+	s.alone = false
+	if act, _ := s.plan(); act != actWait {
+		s.kick()
+	}
+	return true
 }
 
 // sealNext takes the first pending frame and hands it to the link, or what the credit allows of it.

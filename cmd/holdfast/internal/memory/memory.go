@@ -18,7 +18,7 @@ const (
 	// gcPercent replaces GOGC's default.
 	gcPercent = 50
 	// leastBytes is what may be allocated at least between two collections.
-	leastBytes = 48 << 20
+	leastBytes = 64 << 20
 	// mostPercent bounds what that comes to where next to nothing is alive.
 	mostPercent = 1600
 )

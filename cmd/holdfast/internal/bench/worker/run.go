@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastmq/holdfast/client"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/bench/ceiling"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/memory"
 )
 
 // progressEvery is how often a worker says how far it is.
@@ -47,6 +48,8 @@ type worker struct {
 
 // Run is the life of a worker process. options say how it reaches a broker.
 func Run(ctx context.Context, in io.Reader, out io.Writer, options client.Options, log *slog.Logger) (err error) {
+	// How often a client collects its garbage is not what is measured.
+	memory.Tune()
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
 	if err != nil {
