@@ -140,13 +140,14 @@ func liveSourceInterrupted(t *testing.T, src, dst journal.Journal) {
 		// Not faster than the slowest target is.
 		tick := time.NewTicker(3 * time.Millisecond)
 		defer tick.Stop()
+		q := b.Queue("orders") // one sender
 		for i := 0; ctx.Err() == nil; i++ {
 			<-tick.C
 			m := holdfast.Message{Body: fmt.Appendf(nil, "live %d %s", i, make([]byte, i%500))}
 			if i%10 == 0 {
 				m.Delay = time.Hour
 			}
-			if _, err := b.Queue("orders").Send(ctx, m); err != nil && ctx.Err() == nil {
+			if _, err := q.Send(ctx, m); err != nil && ctx.Err() == nil {
 				t.Errorf("send: %v", err)
 				return
 			}

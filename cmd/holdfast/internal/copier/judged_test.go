@@ -48,8 +48,9 @@ func TestJudged(t *testing.T) {
 	for i := range rounds {
 		fill(t, b, i)
 	}
+	q := b.Queue("orders")
 	for i := 0; i < backlog; i += 5 {
-		_, err := b.Queue("orders").SendBatch(t.Context(), []holdfast.Message{live(i), live(i + 1), live(i + 2), live(i + 3), live(i + 4)})
+		_, err := q.SendBatch(t.Context(), []holdfast.Message{live(i), live(i + 1), live(i + 2), live(i + 3), live(i + 4)})
 		mustBe(t, err)
 	}
 	shut(t, b)
@@ -83,12 +84,13 @@ func traffic(ctx context.Context, b *broker.Broker, tick time.Duration) error {
 	wg.Go(func() {
 		t := time.NewTicker(tick)
 		defer t.Stop()
+		orders, strict := b.Queue("orders"), b.Queue("strict")
 		for i := 0; ctx.Err() == nil && sent == nil; i++ {
-			queue := "orders"
+			q := orders
 			if i%20 == 3 {
-				queue = "strict" // where a message that fails once is a dead letter
+				q = strict // where a message that fails once is a dead letter
 			}
-			_, sent = b.Queue(queue).Send(ctx, live(i))
+			_, sent = q.Send(ctx, live(i))
 			select {
 			case <-t.C:
 			case <-ctx.Done():
