@@ -31,10 +31,15 @@ soak: ## run all tests at full counts (hours); the log goes to bin/soak.log
 bench: ## run the Go benchmarks of all modules
 	RACE=0 TESTFLAGS="-run ^$$ -bench . -benchmem" scripts/test
 
+# What is chosen of it, e.g. make bench-peers PEERS='-runs 3 -duration 2s -peers kafka,redis', and where the table goes.
+PEERS ?=
+PEERS_OUT ?= bin/peers-result
+
 .PHONY: bench-peers
-bench-peers: build ## measure Holdfast and other queues in turns, as docs/performance.md says; about half an hour on a quiet machine
+bench-peers: build ## measure Holdfast and other queues in turns (PEERS='-runs 3 -duration 2s' for a short form); an hour and a half on a quiet machine
 	bench/peers/servers/get bin/peers
-	go run ./bench/peers -holdfast bin/holdfast -servers bin/peers -dir bin -out bin/peers-result
+	go build -o bin/bench-peers ./bench/peers
+	bin/bench-peers -holdfast bin/holdfast -servers bin/peers -dir bin -out $(PEERS_OUT) $(PEERS)
 
 .PHONY: fuzz
 fuzz: ## fuzz every target of every module, for FUZZTIME (30s) each

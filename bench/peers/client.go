@@ -95,7 +95,7 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	if err := enc.Encode(line{Ready: true}); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
 	if s.Receive {
 		// It takes some peers a while until the first message comes.
 		go func() { ended <- w.receive(ctx, c) }()
@@ -110,22 +110,7 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 			begin = nil
 			w.began = time.Now()
 			if s.Send {
-				go func() {
-					err := w.send(ctx, snd)
-					if s.Receive && err == nil {
-						<-measured
-						// What has received nothing has not been measured.
-						for w.acked.Load() == 0 && ctx.Err() == nil {
-							select {
-							case <-w.more:
-							case <-ctx.Done():
-							}
-						}
-						w.halt()
-						return
-					}
-					ended <- err
-				}()
+				go w.sendAll(ctx, snd, measured, ended)
 			}
 			go func() {
 				defer close(measured)
@@ -152,6 +137,24 @@ func client(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	<-measured
 	r.Total = w.done().Load()
 	return enc.Encode(line{Result: &r})
+}
+
+// sendAll sends. A process that receives as well ends by that: once it is measured, its receiver is ended.
+func (w *work) sendAll(ctx context.Context, s sender, measured <-chan struct{}, ended chan<- error) {
+	err := w.send(ctx, s)
+	if !w.Receive || err != nil {
+		ended <- err
+		return
+	}
+	<-measured
+	// What has received nothing has not been measured.
+	for w.acked.Load() == 0 && ctx.Err() == nil {
+		select {
+		case <-w.more:
+		case <-ctx.Done():
+		}
+	}
+	w.halt()
 }
 
 // done counts what is measured: what a receiver has done if there is one.
