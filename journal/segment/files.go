@@ -123,7 +123,7 @@ func (fl *files) writable(s *segment) error {
 	return nil
 }
 
-// adopt takes over what another has, which was read from the same directory. preparing is held.
+// adopt takes over what another has, which was read from the same directory. preparing is held, or nobody else has it.
 func (fl *files) adopt(o *files) {
 	opened := 0
 	for _, s := range o.segs {

@@ -254,11 +254,10 @@ func (j *Journal) accept(r *recovery) error {
 	return nil
 }
 
-// adopt makes what was read the journal's state. Streams that are known stay the same.
+// adopt makes what was read the journal's state. Streams that are known stay the same. files.preparing is held, or nobody else has the
+// journal yet.
 func (j *Journal) adopt(r *recovery) {
-	j.files.preparing.Lock()
 	j.files.adopt(r.fl)
-	j.files.preparing.Unlock()
 	j.mu.Lock()
 	old := j.byNo
 	j.byNo, j.streams = map[uint32]*stream{}, map[string]*stream{}

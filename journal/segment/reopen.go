@@ -90,12 +90,13 @@ func (j *Journal) recoverAgain() error {
 		}
 		defer mu.Unlock()
 	}
+	// Until what was read is adopted: the number of the next segment, and which files are free, are not what they were.
 	j.files.preparing.Lock()
+	defer j.files.preparing.Unlock()
 	j.files.mu.Lock()
 	old := maps.Clone(j.files.segs)
 	j.files.mu.Unlock()
 	r, err := j.recover(old)
-	j.files.preparing.Unlock()
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,40 @@ func TestZerosEndBeforeReopening(t *testing.T) {
 	mustClose(t, j)
 }
 
+// §4: while the store is read anew, no segment is made ready: its number might be that of one that was written meanwhile, whose header it would
+// replace.
+func TestNothingIsPreparedWhileReopening(t *testing.T) {
+	fs := newFailing()
+	j := halfOpen(t, fs)
+	w := acquire(t, j, "q")
+	want := []*journal.Record{w.add(1, nil, random(1000))}
+	var failed atomic.Bool
+	var ops, free atomic.Int32
+	fs.SetHook(func(op vfs.Op) error {
+		if opOn("sync", segExt)(op) && !failed.Swap(true) {
+			return syscall.EIO
+		}
+		if j.isBroken() {
+			if ops.Add(1); !held(&j.files.preparing) {
+				t.Logf("%s of %s", op.Kind, op.Path)
+				free.Add(1)
+			}
+		}
+		return nil
+	})
+	r := w.next(1, nil, random(1000))
+	if err := appendSettled(t.Context(), w.s, w.at.End, r); err != nil {
+		t.Fatal(err)
+	}
+	w.stored(r)
+	want = append(want, r, w.add(1, nil, random(1000)))
+	if ops.Load() == 0 || free.Load() > 0 {
+		t.Errorf("%d operations, in %d of them a segment might have been made ready", ops.Load(), free.Load())
+	}
+	verifyStream(t, j, "q", want)
+	mustClose(t, j)
+}
+
 // held tells whether somebody has a mutex.
 func held(mu *sync.Mutex) bool {
 	if mu.TryLock() {

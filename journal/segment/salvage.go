@@ -74,19 +74,26 @@ func (r *recovery) salvage(log *logScan) error {
 		r.byNo[no] = st
 	}
 	r.last = position{n: proved}
+	var before *found
 	for i := range log.batches {
 		f := &log.batches[i]
-		if f.n > proved {
+		switch {
+		case before != nil && f.n == before.n:
+			continue // found twice
+		case f.n > proved && (f.n != r.last.n+1 || before != nil && before.n == r.last.n && f.prev != before.crc):
+			continue // what nothing proves ends at the first that is not whole
+		case f.n > proved:
 			if ok, err := verifyBatch(r.fl, f); err != nil {
 				return err
 			} else if !ok {
 				continue
 			}
+			r.last.n = f.n
 		}
 		if err := r.salvageBatch(f); err != nil {
 			return err
 		}
-		r.last.n = max(r.last.n, f.n)
+		before = f
 	}
 	for no, st := range r.byNo {
 		if s, ok := marked[no]; ok && s.head.op >= st.acked.op {
@@ -116,24 +123,27 @@ func (r *recovery) salvage(log *logScan) error {
 func (r *recovery) salvageBatch(f *found) error {
 	var w window
 	at, end := f.off+batchHeaderSize, f.off+int64(f.size)
+	get := func(n int) ([]byte, error) { // nil where the file is too short
+		b, err := w.get(r.fl, f.seg, at, n)
+		if errors.Is(err, journal.ErrCorrupt) {
+			return nil, nil
+		}
+		return b, err
+	}
 	for range f.entries {
-		b, err := w.get(r.fl, f.seg, at, entryHeaderSize)
-		var e entry
-		ok := err == nil
-		if ok {
-			e, ok = parseEntry(b)
-		}
-		if ok = ok && at+e.size() <= end; ok {
-			b, err = w.get(r.fl, f.seg, at, entryHeaderSize+int(e.payload))
-		}
-		if err != nil && !errors.Is(err, journal.ErrCorrupt) {
+		b, err := get(entryHeaderSize)
+		if err != nil {
 			return err
 		}
-		if !ok || err != nil {
+		e, ok := parseEntry(b)
+		if !ok || at+e.size() > end {
 			return nil // where the next one begins is not known
 		}
-		if pay := b[entryHeaderSize:]; journal.Checksum(pay) == e.payCRC {
-			if err := r.salvageEntry(f, at, &e, pay); err != nil {
+		if b, err = get(entryHeaderSize + int(e.payload)); err != nil {
+			return err
+		}
+		if b != nil && journal.Checksum(b[entryHeaderSize:]) == e.payCRC {
+			if err := r.salvageEntry(f, at, &e, b[entryHeaderSize:]); err != nil {
 				return err
 			}
 		}
@@ -174,10 +184,7 @@ func (r *recovery) salvageEntry(f *found, at int64, e *entry, pay []byte) error 
 			st.parts[c.name] = c.part
 		}
 	case entDeleteParts:
-		names, err := parseNames(pay)
-		if err != nil {
-			return nil
-		}
+		names, _ := parseNames(pay) // nil if they cannot be read
 		for _, name := range names {
 			if old, had := st.parts[name]; had && old.op < e.op {
 				delete(st.parts, name)
@@ -194,10 +201,7 @@ func (r *recovery) salvageEntry(f *found, at int64, e *entry, pay []byte) error 
 		st.index, st.parts = index{}, map[string]part{}
 		st.acked.dropped, st.acked.low = true, st.acked.end+1
 	case entDiscard:
-		ranges, err := parseRanges(pay)
-		if err != nil {
-			return nil
-		}
+		ranges, _ := parseRanges(pay)
 		for _, d := range ranges {
 			st.index.discard(d.From, d.To, 1, ledger{})
 		}

@@ -152,6 +152,9 @@ func (f *full) giveBack(sent int) {
 // takeAllBut writes a file that leaves the disk with so many bytes.
 func (f *full) takeAllBut(name string, left uint64) {
 	f.Helper()
+	if err := f.d.Write(name, 0); err != nil { // so that it is there
+		f.Fatal(err)
+	}
 	for {
 		free, err := f.d.Free()
 		if err != nil {
