@@ -278,12 +278,12 @@ func (j *Journal) stream(ctx context.Context, cfg *config) (*njs.StreamInfo, err
 }
 
 // noStream is the error where the stream is not there and must not be made.
-func (cfg *config) noStream(err error) error {
+func (c *config) noStream(err error) error {
 	why := "nothing is made for reading only: correct the URL (nats://HOST/STREAM)"
-	if !cfg.create {
+	if !c.create {
 		why = "the URL has create=false"
 	}
-	return fmt.Errorf("there is no stream %s, and %s: %w: %w", cfg.stream, why, journal.ErrNotFound, err)
+	return fmt.Errorf("there is no stream %s, and %s: %w: %w", c.stream, why, journal.ErrNotFound, err)
 }
 
 // checkStream refuses a stream that is not as this driver needs it.
