@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastmq/holdfast/internal/testserver"
 	"github.com/holdfastmq/holdfast/journal"
 )
 
@@ -95,6 +96,7 @@ func raceProcesses(t *testing.T, url string, n int, meanwhile func()) {
 	var wg sync.WaitGroup
 	for i := range n {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		testserver.EndWithTest(cmd)
 		cmd.Env = append(os.Environ(), rivalEnv+"="+with(url, "holdfast", "&bucket-records=4&inline=100")+" "+o.prefix)
 		cmd.Stdout, cmd.Stderr = &outputs[i], &outputs[i]
 		wg.Go(func() {

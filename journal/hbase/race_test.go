@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastmq/holdfast/internal/testserver"
 	"github.com/holdfastmq/holdfast/journal"
 )
 
@@ -113,6 +114,7 @@ func TestTwoProcesses(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 2 {
 		cmd := exec.Command(os.Args[0])
+		testserver.EndWithTest(cmd)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %d", racerEnv, server.URL(), o.Table, o.prefix, seed+uint64(i)))
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()

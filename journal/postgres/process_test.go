@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastmq/holdfast/internal/testserver"
 	"github.com/holdfastmq/holdfast/journal"
 )
 
@@ -64,6 +65,7 @@ func TestStoppedProcessIsFenced(t *testing.T) {
 	j := openTest(t, url, Options{})
 	for round := range 5 * soak {
 		child := exec.Command(os.Args[0])
+		testserver.EndWithTest(child)
 		child.Env = append(os.Environ(), childEnv+"="+url)
 		child.Stderr = os.Stderr
 		pipe, err := child.StdoutPipe()

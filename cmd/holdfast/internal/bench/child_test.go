@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfastmq/holdfast/internal/testserver"
 )
 
 // child is the real binary: a benchmark starts its own processes from it.
@@ -19,6 +20,7 @@ func startChild(t *testing.T, args ...string) *child {
 	t.Helper()
 	c := &child{Cmd: exec.Command(clitest.Binary(t), args...)}
 	c.Stdout, c.Stderr = &c.out, &c.err
+	testserver.EndWithTest(c.Cmd)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

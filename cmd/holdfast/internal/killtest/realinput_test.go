@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/killtest"
+	"github.com/holdfastmq/holdfast/internal/testserver"
 )
 
 // tree is the regular files below a folder, by path, with the hashes of their contents.
@@ -101,6 +102,7 @@ func start(t *testing.T, dir, in string, env []string, args ...string) *command 
 	c := &command{Cmd: exec.Command(clitest.Binary(t), args...)}
 	c.Dir, c.Stdin, c.Stdout, c.Stderr = dir, strings.NewReader(in), &c.out, &c.err
 	c.Env = append(os.Environ(), env...)
+	testserver.EndWithTest(c.Cmd)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfastmq/holdfast/internal/testserver"
 )
 
 // child is the real binary.
@@ -29,6 +30,7 @@ func startChild(t *testing.T, out io.Writer, args ...string) *child {
 	if out == nil {
 		c.Stdout = &c.out
 	}
+	testserver.EndWithTest(c.Cmd)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
