@@ -80,7 +80,7 @@ func (b *bench) measure(ctx context.Context, g []*peer, run int) error {
 	var failed []error
 	told := map[*row]bool{} // of a server that does not start, all that is missing has failed
 	tell := func(p *peer, l load, f figure, err error) {
-		text := ""
+		var text string
 		if err != nil {
 			failed = append(failed, err)
 			b.table.fail(p, l, err)

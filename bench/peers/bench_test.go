@@ -71,7 +71,7 @@ func TestMeasureEmbedded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range b.table.Rows {
-		if len(r.Figures) != 1 || r.Figures[0].Rate <= 0 || (r.Kind == "pipeline") != (r.Figures[0].P50 > 0) {
+		if len(r.Figures) != 1 || r.Figures[0].Total <= 0 || r.Kind == "send" && r.Figures[0].P50 > 0 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -198,7 +198,7 @@ func syncSeven(how string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // the file is for nobody
 	told := make([]byte, 1)
 	for round := 0; ; round++ {
 		if _, err := os.Stdout.Write([]byte("x")); err != nil {
@@ -262,8 +262,11 @@ func TestClientCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tell.Close()
-	defer in.Close()
+	defer func() {
+		if err := errors.Join(tell.Close(), in.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
 	if _, err := tell.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}

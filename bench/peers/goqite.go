@@ -43,7 +43,7 @@ func goqitePeer() *peer {
 
 type goqiteConn struct{ db *sql.DB }
 
-func (g *goqiteConn) close() { g.db.Close() }
+func (g *goqiteConn) close() { _ = g.db.Close() } // there is nobody left to tell
 
 func (g *goqiteConn) queue(name string) *goqite.Queue {
 	return goqite.New(goqite.NewOpts{DB: g.db, Name: name, Timeout: time.Minute})

@@ -81,11 +81,10 @@ func measurePeer(ctx context.Context, e *env, p *peer, s *server, first bool, al
 	defer c.close()
 	if synced != nil && p.does(load{kind: "send"}) {
 		queue := p.name + "-single"
-		n := 0
 		if err := c.create(ctx, queue); err != nil {
 			return fmt.Errorf("make a queue of %s: %w", p.name, err)
 		}
-		n, err = sendSingly(ctx, e, p, s, queue)
+		n, err := sendSingly(ctx, e, p, s, queue)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

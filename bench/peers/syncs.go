@@ -30,8 +30,7 @@ func countSyncs(ctx context.Context, dir string, pid int, f func() error) (n int
 	if err != nil {
 		return 0, fmt.Errorf("count syncs: %w", err)
 	}
-	defer os.Remove(out.Name())
-	defer out.Close()
+	defer func() { err = errors.Join(err, out.Close(), os.Remove(out.Name())) }()
 	args := []string{"-f", "-qq", "-e", "trace=fsync,fdatasync,msync", "-o", out.Name()}
 	for _, p := range pids {
 		args = append(args, "-p", strconv.Itoa(p))

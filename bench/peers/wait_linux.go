@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -27,8 +28,7 @@ func syncDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("sync a file system: %w", err)
 	}
-	defer d.Close()
-	if err := unix.Syncfs(int(d.Fd())); err != nil {
+	if err := errors.Join(unix.Syncfs(int(d.Fd())), d.Close()); err != nil {
 		return fmt.Errorf("sync the file system of %s: %w", dir, err)
 	}
 	return nil
