@@ -102,6 +102,9 @@ func (a *Context[E]) blocked() bool {
 	return a.hold > a.stored.Last() || a.pendingBytes >= a.opts.MaxPendingBytes || a.probeDue()
 }
 
+// begins tells whether a command may be begun now.
+func (a *Context[E]) begins() bool { return !a.blocked() && !a.ripe() }
+
 // ripe tells whether what is pending is worth an append before more commands are begun.
 func (a *Context[E]) ripe() bool {
 	return !a.app.busy && len(a.pending) > 0 && (len(a.pending) > 1 || a.pending[0].size >= a.opts.MaxBatchBytes)

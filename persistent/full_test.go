@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -494,4 +495,47 @@ func TestFullDropsCapture(t *testing.T) {
 			t.Errorf("snapshot at seq %d after %d captures, want seq 4 after 2", got, s.snapshots)
 		}
 	})
+}
+
+// G4: an actor that has to wait before it asks the store again does not spin meanwhile on a command that it cannot begin: it would take
+// the processor, and the turns of others in its pool.
+func TestFullDoesNotSpinOnWhatHurries(t *testing.T) {
+	for _, pooled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			j := fault.New(memory.New(), fault.Options{})
+			var full atomic.Bool
+			var looks atomic.Int64
+			const most = 10_000
+			o := persistent.Options{FullRetry: time.Second, Clock: func() time.Time {
+				if full.Load() && looks.Add(1) == most { // else it would never end
+					full.Store(false)
+					return time.Now().Add(time.Hour)
+				}
+				return time.Now()
+			}}
+			if pooled {
+				o.Pool = new(persistent.Pool)
+			}
+			a, _ := open(t, j, o)
+			full.Store(true)
+			j.SetPlan(func(c fault.Call) fault.Action {
+				if c.Op == fault.Append && full.Load() {
+					return fault.Full()
+				}
+				return fault.Action{}
+			})
+			first, second := send(t, a, note(1)), send(t, a, note(2)) // two records: no command is begun before they are stored
+			if err := a.PushFirst(command{"hurried", func(*persistent.Context[event], *shelf) {}}); err != nil {
+				t.Fatal(err)
+			}
+			pass(t, 10*time.Second)
+			if n := looks.Load(); n >= most/10 {
+				t.Errorf("it looked around %d times in 10 s", n)
+			}
+			full.Store(false)
+			if err := errors.Join(<-first, <-second, a.Stop(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -138,7 +138,7 @@ func (a *Actor[C, E]) work(ctx context.Context) bool {
 		a.taken, a.begun = a.box.take(a.taken), 0
 	}
 	worked, n := false, 0
-	for !c.blocked() && !c.ripe() && len(c.app.done) == 0 && ctx.Err() == nil {
+	for c.begins() && len(c.app.done) == 0 && ctx.Err() == nil {
 		it := a.nextCommand()
 		if it == nil {
 			break
@@ -182,7 +182,7 @@ func (a *Actor[C, E]) idle() bool {
 // snapshot, a deadline, and the end of its life. It returns false if there is something already.
 func (a *Actor[C, E]) rests() bool {
 	a.arm()
-	return a.box.sleep(a.allBegun() && !a.c.blocked())
+	return a.box.sleep(a.allBegun() && a.c.begins())
 }
 
 // arm sets the timer to the next deadline. One that is armed for an earlier time is left alone: it is

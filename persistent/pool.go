@@ -33,7 +33,9 @@ const turnsAtOnce = 4
 func (p *Pool) join() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cond.L = &p.mu
+	if p.cond.L == nil { // those that wait read it without the lock
+		p.cond.L = &p.mu
+	}
 	p.members++
 }
 
