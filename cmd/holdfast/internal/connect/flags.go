@@ -104,7 +104,7 @@ func (f *Flags) ClientOptions(a *cli.App) (client.Options, error) {
 	if path, ok := strings.CutPrefix(f.token, "@"); ok {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			return o, fmt.Errorf("read the token: %w", err)
+			return o, cli.Usagef("read the token: %w", err)
 		}
 		o.Token = strings.TrimSpace(string(b))
 	} else {
@@ -117,11 +117,11 @@ func (f *Flags) ClientOptions(a *cli.App) (client.Options, error) {
 	if f.tlsCA != "" {
 		pem, err := os.ReadFile(f.tlsCA)
 		if err != nil {
-			return o, fmt.Errorf("read the broker's CAs: %w", err)
+			return o, cli.Usagef("read the broker's CAs: %w", err)
 		}
 		o.TLS.RootCAs = x509.NewCertPool()
 		if !o.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return o, fmt.Errorf("read the broker's CAs: %s has no certificate in PEM", f.tlsCA)
+			return o, cli.Usagef("read the broker's CAs: %s has no certificate in PEM", f.tlsCA)
 		}
 	}
 	if (f.tlsCert == "") != (f.tlsKey == "") {
@@ -130,7 +130,7 @@ func (f *Flags) ClientOptions(a *cli.App) (client.Options, error) {
 	if f.tlsCert != "" {
 		cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
 		if err != nil {
-			return o, fmt.Errorf("read the certificate: %w", err)
+			return o, cli.Usagef("read the certificate: %w", err)
 		}
 		o.TLS.Certificates = []tls.Certificate{cert}
 	}

@@ -106,10 +106,10 @@ func (p *process) check() (err error) {
 		return cli.Usage(err)
 	}
 	if p.tls, p.certs, err = p.f.tlsConfig(); err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	p.policy, err = p.f.loadPolicy()
-	return err
+	return cli.Usage(err)
 }
 
 // health begins to answer on the HTTP address, before anything that could take long.

@@ -164,9 +164,9 @@ func TestStartRefuses(t *testing.T) {
 		{2, []string{"--tls-client-ca", "x"}, "--tls-client-ca needs"},
 		{1, []string{"--listen", addr}, "address already in use"},
 		{2, []string{"--listen", "0.0.0.0:0", "--journal", "segment:" + dir + "/none"}, "others than this machine can reach it"},
-		{1, []string{"--token-file", tokens}, "access policy"},
-		{1, []string{"--token-file", dir + "/none"}, "no such file"},
-		{1, []string{"--tls-cert", tokens, "--tls-key", tokens}, "read the broker's certificate"},
+		{2, []string{"--token-file", tokens}, "access policy"},
+		{2, []string{"--token-file", dir + "/none"}, "no such file"},
+		{2, []string{"--tls-cert", tokens, "--tls-key", tokens}, "read the broker's certificate"},
 		{2, []string{"--journal", "memory:", "--max-body", "1GiB"}, "--max-body is 1073741824 bytes"},
 		{2, []string{"--send-budget", "0", "--open-limit", "-1"}, "--open-limit is -1"},
 	} {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-
-	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 )
 
 // certificates is the broker's certificate, which can be read anew while it is in use.
@@ -30,9 +28,9 @@ func (c *certificates) load() error {
 func (f *flags) tlsConfig() (*tls.Config, *certificates, error) {
 	switch {
 	case (f.tlsCert == "") != (f.tlsKey == ""):
-		return nil, nil, cli.Usage(errors.New("--tls-cert and --tls-key go together"))
+		return nil, nil, errors.New("--tls-cert and --tls-key go together")
 	case f.tlsCert == "" && f.tlsClientCA != "":
-		return nil, nil, cli.Usage(errors.New("--tls-client-ca needs --tls-cert and --tls-key"))
+		return nil, nil, errors.New("--tls-client-ca needs --tls-cert and --tls-key")
 	case f.tlsCert == "":
 		return nil, nil, nil
 	}
