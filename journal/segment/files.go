@@ -276,9 +276,11 @@ func (fl *files) prepareLocked() (err error) {
 		s.size.Store(old.size.Load())
 	}
 	fail := func(err error) error {
-		if old != nil {
+		if old != nil { // it may have its new name by now, and somebody may still know the old one
+			back := &segment{number: old.number, name: name}
+			back.size.Store(old.size.Load())
 			fl.mu.Lock()
-			fl.free = append(fl.free, old)
+			fl.free = append(fl.free, back)
 			fl.mu.Unlock()
 		}
 		return fmt.Errorf("prepare segment %s: %w", s.name, err)
@@ -293,7 +295,7 @@ func (fl *files) prepareLocked() (err error) {
 	}
 	if err == nil && name != s.name {
 		if err = fl.fs.Rename(filepath.Join(fl.dir, name), filepath.Join(fl.dir, s.name)); err == nil {
-			old.name = s.name // should it be given back
+			name = s.name
 		}
 	}
 	if err == nil {
