@@ -23,6 +23,7 @@ import (
 // The names of ceilings.
 const (
 	rawGrowing    = "raw: append 4 KiB, fdatasync, growing file"
+	rawPaced      = "raw: the same at the rate of the messages, growing file"
 	rawPrewritten = "raw: write 4 KiB, fdatasync, prewritten file"
 	bareLog       = "bare: framed connection into one synced log"
 )
@@ -38,8 +39,8 @@ type bench struct {
 	mu     sync.Mutex
 	status string
 
-	growing, prewritten, bareLatency measure.Histogram
-	bare                             []float64
+	growing, prewritten, paced, bareLatency measure.Histogram
+	bare                                    []float64
 }
 
 // show is what whoever watches sees.
@@ -119,7 +120,7 @@ func (b *bench) ceilings(ctx context.Context) error {
 		return err
 	}
 	b.show(func() string { return rawPrewritten })
-	h, err := ceiling.Raw(ctx, b.dir, true, time.Duration(b.o.ceiling))
+	h, err := ceiling.Raw(ctx, b.dir, true, 0, time.Duration(b.o.ceiling))
 	if err != nil {
 		return err
 	}
@@ -139,11 +140,18 @@ func (b *bench) rawAgain(ctx context.Context) error {
 		return nil
 	}
 	b.show(func() string { return rawGrowing })
-	h, err := ceiling.Raw(ctx, b.dir, false, time.Duration(b.o.ceiling))
+	h, err := ceiling.Raw(ctx, b.dir, false, 0, time.Duration(b.o.ceiling))
 	if err != nil {
 		return err
 	}
 	b.growing.Merge(h)
+	if b.name != "latency" || b.o.rate == 0 {
+		return nil
+	}
+	if h, err = ceiling.Raw(ctx, b.dir, false, b.o.rate*float64(b.o.senders*b.o.queues), time.Duration(b.o.ceiling)); err != nil {
+		return err
+	}
+	b.paced.Merge(h)
 	return nil
 }
 
@@ -180,7 +188,7 @@ func (b *bench) joinCeilings() {
 	for _, raw := range []struct {
 		name string
 		h    *measure.Histogram
-	}{{rawGrowing, &b.growing}, {rawPrewritten, &b.prewritten}} {
+	}{{rawGrowing, &b.growing}, {rawPrewritten, &b.prewritten}, {rawPaced, &b.paced}} {
 		if raw.h.Count() == 0 {
 			continue
 		}
@@ -221,8 +229,13 @@ func (b *bench) compareLatency(name string) {
 	}
 	b.rep.Compare(name+", p50 ÷ raw p50", l.P50, c.Latency.P50)
 	b.rep.Compare(name+", p99 ÷ raw p99", l.P99, c.Latency.P99)
+	if c := b.rep.Ceiling(rawPaced); c != nil {
+		b.rep.Compare(name+", p50 ÷ raw p50 at the same rate", l.P50, c.Latency.P50)
+		b.rep.Compare(name+", p99 ÷ raw p99 at the same rate", l.P99, c.Latency.P99)
+	}
 	if c := b.rep.Ceiling(bareLog); c != nil && c.Latency != nil {
 		b.rep.Compare(name+", p50 ÷ bare p50", l.P50, c.Latency.P50)
+		b.rep.Compare(name+", p99 ÷ bare p99", l.P99, c.Latency.P99)
 	}
 }
 

@@ -25,19 +25,24 @@ func empty(t *testing.T, dir string) {
 func TestRaw(t *testing.T) {
 	dir := t.TempDir()
 	for _, over := range []bool{false, true} {
-		h, err := ceiling.Raw(t.Context(), dir, over, 20*time.Millisecond)
+		h, err := ceiling.Raw(t.Context(), dir, over, 0, 20*time.Millisecond)
 		if err != nil || h.Count() == 0 || h.Percentile(50) <= 0 {
 			t.Errorf("%v: %v", over, err)
 		}
 		empty(t, dir)
 	}
+	// At a rate, there are no more than that, one a hundredth of a second.
+	if h, err := ceiling.Raw(t.Context(), dir, false, 100, 50*time.Millisecond); err != nil || h.Count() == 0 || h.Count() > 6 {
+		t.Errorf("at 100 a second: %d in 50 ms, %v", h.Count(), err)
+	}
+	empty(t, dir)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
-	if _, err := ceiling.Raw(ctx, dir, false, time.Hour); !errors.Is(err, gone) {
+	if _, err := ceiling.Raw(ctx, dir, false, 0, time.Hour); !errors.Is(err, gone) {
 		t.Error(err)
 	}
-	if _, err := ceiling.Raw(t.Context(), dir+"/none", false, time.Hour); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ceiling.Raw(t.Context(), dir+"/none", false, 0, time.Hour); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

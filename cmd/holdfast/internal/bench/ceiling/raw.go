@@ -21,8 +21,9 @@ const prewritten = 64 << 20
 const block = 4 << 10
 
 // Raw writes blocks of 4 KiB to a new file in dir and syncs each (fdatasync), one after the other, for a while. The file grows,
-// or is written before and is written over, as the log of a store that recycles its files is.
-func Raw(ctx context.Context, dir string, over bool, d time.Duration) (h *measure.Histogram, err error) {
+// or is written before and is written over, as the log of a store that recycles its files is. If rate is not 0, so many are written a second at most,
+// with pauses in which the processor and the disk fall asleep, as they do where there is little to do.
+func Raw(ctx context.Context, dir string, over bool, rate float64, d time.Duration) (h *measure.Histogram, err error) {
 	f, err := os.Create(filepath.Join(dir, "raw"))
 	if err != nil {
 		return nil, fmt.Errorf("measure the raw disk: %w", err)
@@ -40,7 +41,11 @@ func Raw(ctx context.Context, dir string, over bool, d time.Duration) (h *measur
 	p := make([]byte, block)
 	_, _ = rand.Read(p) // it never fails
 	h = &measure.Histogram{}
-	for at, end := int64(0), time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; at += block {
+	start := time.Now()
+	for at, n, end := int64(0), 0, start.Add(d); time.Now().Before(end) && ctx.Err() == nil; at += block {
+		if n++; rate > 0 {
+			sleepUntil(start.Add(time.Duration(float64(n) / rate * float64(time.Second))))
+		}
 		if over && at == size {
 			at = 0
 		}
