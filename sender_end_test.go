@@ -167,3 +167,61 @@ func TestBrokerLosesItsEnd(t *testing.T) {
 		}
 	})
 }
+
+// breaking is a link whose streams of senders break in the middle of a hand-over, as they are told to.
+type breaking struct {
+	holdfast.Link
+	how string
+}
+
+type breakingSender struct {
+	holdfast.SenderLink
+	l  *breaking
+	ev holdfast.SenderEvents
+}
+
+func (l *breaking) OpenSender(ctx context.Context, name string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
+	link, opened, err := l.Link.OpenSender(ctx, name, c, ev)
+	return breakingSender{link, l, ev}, opened, err
+}
+
+func (s breakingSender) Send(first uint64, frame []byte) error {
+	how := s.l.how
+	if s.l.how = ""; how == "" {
+		return s.SenderLink.Send(first, frame)
+	}
+	err := errors.New("it breaks")
+	s.SenderLink.Close(false)
+	if how == "told" {
+		s.ev.Broken(err)
+		synctest.Wait() // the writer has seen it
+	}
+	return err
+}
+
+// G9, G10: what a caller's goroutine hands over when the stream breaks is sent again on the next one, though nothing else happens.
+func TestBreaksUnderACaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &breaking{Link: newNaive(t, nil)}
+		s := newSender(t, l, holdfast.SenderOptions{})
+		for _, how := range []string{"", "told", "failed", ""} {
+			synctest.Wait() // the writer rests
+			l.how = how
+			sent := make(chan error, 1)
+			if err := s.SendAsync(t.Context(), msg("x"), func(_ holdfast.ID, err error) { sent <- err }); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-sent:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Minute):
+				t.Errorf("%q: it is not sent again", how)
+			}
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

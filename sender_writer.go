@@ -174,7 +174,8 @@ func (s *Sender) sendAlone() bool {
 	s.alone = true
 	s.sealNext()
 	s.alone = false
-	if act, _ := s.plan(); act != actWait {
+	// The writer may have been woken meanwhile and have gone to sleep again, without a limit.
+	if act, wait := s.plan(); act != actWait || wait > 0 || s.waits.now != "" {
 		s.kick()
 	}
 	return true
