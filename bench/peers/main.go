@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	if *binary != "" {
-		peers = append([]*peer{ownPeer()}, peers...)
+		peers = append([]*peer{ownPeer(*binary)}, peers...)
 	}
 	b.groups = groups(peers)
 	if b.parent, err = filepath.Abs(*dir); err != nil {

@@ -8,8 +8,9 @@ import (
 )
 
 // ownPeer is Holdfast in its default configuration, measured by its own bench.
-func ownPeer() *peer {
-	return &peer{name: own, about: "its default configuration, by \"holdfast bench\"; each message acknowledged, confirmed", synced: true}
+func ownPeer(binary string) *peer {
+	return &peer{name: own, about: "its default configuration, by \"holdfast bench\"; each message acknowledged, confirmed", synced: true,
+		version: func(ctx context.Context, _ *env) string { return said(ctx, binary, "version") }}
 }
 
 // ceilingPeer stands in the table for what bench measures beside Holdfast.

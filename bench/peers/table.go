@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -86,6 +84,8 @@ func (a *about) isSynced() bool { return a.Claims && (a.Syncs == nil || *a.Syncs
 
 func (a *about) syncedText() string {
 	switch {
+	case a.Name == ceiling:
+		return "–"
 	case !a.Claims:
 		return "no"
 	case a.Syncs == nil:
@@ -267,16 +267,11 @@ func (t *table) write(path string) error {
 	return nil
 }
 
-// facts describes machine and versions in a line.
-func facts(ctx context.Context, binary string) string {
+// facts describes the machine in a line.
+func facts() string {
 	text := fmt.Sprintf("%d cores, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		text += ", kernel " + strings.TrimSpace(string(b))
-	}
-	if binary != "" {
-		if out, err := exec.CommandContext(ctx, binary, "version").Output(); err == nil {
-			text += ", " + strings.TrimSpace(string(out))
-		}
 	}
 	return text
 }

@@ -18,11 +18,6 @@ func said(ctx context.Context, name string, args ...string) string {
 	return first
 }
 
-// commandVersion has a program say its version.
-func commandVersion(name string, args ...string) func(context.Context, *env) string {
-	return func(ctx context.Context, _ *env) string { return said(ctx, name, args...) }
-}
-
 // moduleVersion is the version of a Go module in this binary, empty if it is not known.
 func moduleVersion(path string) string {
 	if b, ok := debug.ReadBuildInfo(); ok {
