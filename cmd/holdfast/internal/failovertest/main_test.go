@@ -23,8 +23,10 @@ import (
 	"github.com/holdfastmq/holdfast/broker/placement"
 	"github.com/holdfastmq/holdfast/client"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/killtest"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/proc"
+	"github.com/holdfastmq/holdfast/journal"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random choices; 0 draws one")
@@ -103,10 +105,18 @@ func start(t *testing.T, url string, n int) *brokers {
 			}
 		}
 	})
+	// A server that has just started may take longer for its first answers than a broker waits.
+	var err error
+	await(t, "a journal at "+url, func() bool {
+		var j journal.Journal
+		if j, err = journals.Open(t.Context(), url, journals.Options{Logger: slog.New(slog.DiscardHandler)}); err == nil {
+			err = j.Close()
+		}
+		return err == nil
+	})
 	for i := range n {
 		b.start(b.address(i))
 	}
-	var err error
 	b.c, err = client.Dial(t.Context(), client.Options{Addrs: strings.Split(b.addrs(), ","), Lazy: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package failovertest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -49,10 +50,12 @@ var (
 	stores = []store{onPostgres, onNATS, onMongoDB, onHBase, onCassandra}
 )
 
+var onFlag = flag.String("on", "", "the store that tests of all stores run on alone, at whichever counts")
+
 // each runs a test on all stores; at reduced counts on those that can stand a load beside the other tests of a run, and on others that are named.
 func each(t *testing.T, test func(t *testing.T, on store), also ...string) {
 	for _, s := range stores {
-		if !s.soak || clitest.Soak() || slices.Contains(also, s.name) {
+		if *onFlag == s.name || *onFlag == "" && (!s.soak || clitest.Soak() || slices.Contains(also, s.name)) {
 			t.Run(s.name, func(t *testing.T) { test(t, s) })
 		}
 	}
