@@ -275,14 +275,18 @@ func (fl *files) prepareLocked() (err error) {
 		name = old.name
 		s.size.Store(old.size.Load())
 	}
+	named := false // it has its new name, which may not be durable
 	fail := func(err error) error {
-		if old != nil { // it may have its new name by now, and somebody may still know the old one
-			back := &segment{number: old.number, name: name}
-			back.size.Store(old.size.Load())
-			fl.mu.Lock()
+		fl.mu.Lock()
+		if old != nil || named {
+			back := &segment{number: number, name: name}
+			back.size.Store(max(s.size.Load(), headerBlock))
 			fl.free = append(fl.free, back)
-			fl.mu.Unlock()
 		}
+		if named { // a sync of the directory that failed is not trusted: it gets another name
+			fl.next = number + 1
+		}
+		fl.mu.Unlock()
 		return fmt.Errorf("prepare segment %s: %w", s.name, err)
 	}
 	f, err := fl.fs.Open(filepath.Join(fl.dir, name), vfs.Write)
@@ -299,6 +303,7 @@ func (fl *files) prepareLocked() (err error) {
 		}
 	}
 	if err == nil {
+		named = true
 		err = fl.fs.SyncDir(fl.dir)
 	}
 	if err != nil {

@@ -150,6 +150,25 @@ func TestNothingIsPreparedWhileReopening(t *testing.T) {
 	mustClose(t, j)
 }
 
+// G10: a segment whose name is perhaps not durable, since a sync of the directory failed, gets another one.
+func TestFailedDirectorySync(t *testing.T) {
+	fs := newFailing()
+	j := halfOpen(t, fs)
+	for n := uint64(1); n < 6; n++ {
+		if n%2 == 0 {
+			fs.next(syscall.EIO, opOn("syncdir", filledDir))
+		}
+		s, err := j.files.take()
+		if (err != nil) != (n%2 == 0) || err == nil && s.number != n {
+			t.Fatalf("segment %d: %+v, %v", n, s, err)
+		}
+	}
+	if all, err := fs.List(filledDir); err != nil || strings.Count(fmt.Sprint(all), segExt) != 3 {
+		t.Errorf("files: %v, %v, want 3 segments", all, err)
+	}
+	mustClose(t, j)
+}
+
 // held tells whether somebody has a mutex.
 func held(mu *sync.Mutex) bool {
 	if mu.TryLock() {
