@@ -3,6 +3,7 @@ package failovertest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -27,9 +28,16 @@ func load(t *testing.T, b *brokers, on store, seed uint64) (*killtest.History, *
 		"plain": {VisibilityTimeout: visibility, RetryFirst: queue.Unlimited},
 		"keyed": {VisibilityTimeout: visibility, RetryFirst: 20 * time.Millisecond, RetryCap: 100 * time.Millisecond},
 	} {
-		if err := b.c.Queue(name).Create(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		// Brokers that have just met may not agree yet on who has it.
+		await(t, "queue "+name, func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
+			defer cancel()
+			err := b.c.Queue(name).Create(ctx, cfg)
+			if err != nil && !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrFenced) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 	}
 	h := killtest.NewHistory()
 	l := killtest.NewLoad(t, b.addrs(), h)
