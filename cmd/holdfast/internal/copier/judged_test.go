@@ -56,7 +56,7 @@ func TestJudged(t *testing.T) {
 	shut(t, b)
 	mustBe(t, j.Close())
 	for i := range len(legs) - 1 {
-		l := &leg{t: t, src: legs[i], dst: legs[i+1], rng: rng, log: &clitest.Buffer{}}
+		l := &leg{t: t, src: legs[i], dst: legs[i+1], rng: rng, log: &clitest.Buffer{}, may: make(quota, beside)}
 		l.run(times)
 	}
 	t.Logf("%d interruptions on each of %d legs, in %v", times, len(legs)-1, time.Since(began).Round(time.Second))
@@ -77,15 +77,18 @@ func live(i int) holdfast.Message {
 	return m
 }
 
+// beside is how many messages are sent beside each copy at most.
+const beside = 300
+
 // traffic sends to a broker's queues, and acknowledges, leaves, delays and fails what is in them, until ctx ends.
-func traffic(ctx context.Context, b *broker.Broker, tick time.Duration) error {
+func traffic(ctx context.Context, b *broker.Broker, may quota, tick time.Duration) error {
 	var wg sync.WaitGroup
 	var sent, received error
 	wg.Go(func() {
 		t := time.NewTicker(tick)
 		defer t.Stop()
 		orders, strict := b.Queue("orders"), b.Queue("strict")
-		for i := 0; ctx.Err() == nil && sent == nil; i++ {
+		for i := 0; sent == nil && may.take(ctx); i++ {
 			q := orders
 			if i%20 == 3 {
 				q = strict // where a message that fails once is a dead letter
@@ -134,6 +137,7 @@ type leg struct {
 	src, dst string // URLs
 	rng      *rand.Rand
 	log      *clitest.Buffer
+	may      quota         // of the senders, if they are in this process
 	took     time.Duration // how long the last copy took that was not interrupted
 }
 
@@ -144,6 +148,7 @@ func embedded(url string) bool { return !journals.Shared(url) }
 // senders and receivers. For the others it is the command.
 func (l *leg) start() *proc.Process {
 	l.t.Helper()
+	l.may.refill()
 	var p *proc.Process
 	var err error
 	if embedded(l.src) {
@@ -212,7 +217,7 @@ func (l *leg) run(times int) {
 		b := openBrokerWith(t, src, 2000)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- traffic(ctx, b, 5*time.Millisecond) }()
+		go func() { done <- traffic(ctx, b, l.may, 5*time.Millisecond) }()
 		stop = func() {
 			cancel()
 			mustBe(t, <-done)
@@ -302,7 +307,9 @@ func copyBesideBroker(ctx context.Context, from, to string) (err error) {
 	defer func() { err = errors.Join(err, dst.Close()) }()
 	busy, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- traffic(busy, b, 5*time.Millisecond) }()
+	may := make(quota, beside)
+	may.refill()
+	go func() { done <- traffic(busy, b, may, 5*time.Millisecond) }()
 	_, err = copier.Copy(ctx, src, dst, copier.Options{Live: broker.LiveRecords, Logger: quiet})
 	cancel()
 	return errors.Join(err, <-done)
