@@ -326,14 +326,23 @@ var _ persistent.Behavior[command, *queue.Event] = (*owner)(nil)
 // Stopped is the actor's last call.
 func (o *owner) Stopped(err error) {
 	o.err = err
-	o.h.gone()
-	cause := o.moved(o.unavailable(err))
+	deleted := false
 	if errors.Is(err, journal.ErrFenced) {
 		o.log.Warn("fenced: another broker owns the queue now; nothing more goes in or out here", "epoch", o.info.Epoch)
-		if o.dropped() {
-			// Else whoever uses it would go on, and make it anew.
-			cause = fmt.Errorf("queue %q: %w", o.name, holdfast.ErrDeleted)
+		deleted = o.dropped()
+	}
+	// Until the cluster knows, the queue is not opened anew here: that would fence its new owner in turn.
+	if c := o.b.o.Cluster; c != nil {
+		why := err
+		if errors.Unwrap(err) == nil {
+			why = nil // it was asked to stop
 		}
+		c.Stopped(o.name, why)
+	}
+	o.h.gone()
+	cause := o.moved(o.unavailable(err))
+	if deleted { // else whoever uses it would go on, and make it anew
+		cause = fmt.Errorf("queue %q: %w", o.name, holdfast.ErrDeleted)
 	}
 	o.disconnect(cause)
 	for t, reply := range o.replies {
@@ -341,12 +350,6 @@ func (o *owner) Stopped(err error) {
 		reply(queue.Reply{}, cause)
 	}
 	o.bodies.clear()
-	if c := o.b.o.Cluster; c != nil {
-		if errors.Unwrap(err) == nil {
-			err = nil // it was asked to stop
-		}
-		c.Stopped(o.name, err)
-	}
 	close(o.done)
 }
 

@@ -64,6 +64,7 @@ type gate struct {
 	broken map[string]error
 	blind  map[string][]byte // what Members returns instead, if not nil
 	holds  map[string]*hold  // of Acquire, by stream
+	opens  map[string]*hold  // of Open, likewise
 }
 
 // hold holds a call up.
@@ -78,11 +79,20 @@ func (g *gate) hold(queue string) *hold {
 	return h
 }
 
-func (g *gate) heldUp(stream string) *hold {
+// holdOpen holds the next Open of a queue up, until its context ends or it is released.
+func (g *gate) holdOpen(queue string) *hold {
+	h := &hold{make(chan struct{}), make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h := g.holds[stream]
-	delete(g.holds, stream)
+	g.opens = map[string]*hold{broker.StreamName(queue): h}
+	return h
+}
+
+func (g *gate) heldUp(holds *map[string]*hold, stream string) *hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := (*holds)[stream]
+	delete(*holds, stream)
 	return h
 }
 
@@ -123,7 +133,7 @@ func (g *gate) Acquire(ctx context.Context, stream string) (journal.Stream, erro
 	if err := errors.Join(g.pass(ctx), g.fault(stream)); err != nil {
 		return nil, err
 	}
-	if h := g.heldUp(stream); h != nil {
+	if h := g.heldUp(&g.holds, stream); h != nil {
 		close(h.reached)
 		<-h.release
 	}
@@ -140,6 +150,14 @@ func (g *gate) Acquire(ctx context.Context, stream string) (journal.Stream, erro
 func (g *gate) Open(ctx context.Context, stream string) (journal.Reader, error) {
 	if err := errors.Join(g.pass(ctx), g.fault(stream)); err != nil {
 		return nil, err
+	}
+	if h := g.heldUp(&g.opens, stream); h != nil {
+		close(h.reached)
+		select {
+		case <-h.release:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	return g.Journal.Open(ctx, stream)
 }
