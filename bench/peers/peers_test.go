@@ -25,7 +25,9 @@ func TestMain(m *testing.M) {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	extra = []*peer{fake("fake", nil), fake("broken", errors.New("no room")), {name: "away", connect: func(context.Context, string) (conn, error) { return nil, errors.New("nobody there") }}, embedded, down, hanging}
+	extra = []*peer{fake("fake", nil), fake("broken", errors.New("no room")), {name: "away", connect: func(context.Context, string) (conn, error) {
+		return nil, errors.New("nobody there, GOGC=" + os.Getenv("GOGC"))
+	}}, embedded, down, hanging}
 	if how := os.Getenv("PEERS_TEST_SYNCS"); how != "" {
 		if err := syncSeven(how); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -235,5 +237,21 @@ func TestFlags(t *testing.T) {
 	}
 	if got := turned([]*peer{{name: "a"}, {name: "b"}, {name: "c"}}, 4); got[0].name != "b" || got[2].name != "a" || turned[int](nil, 3) != nil {
 		t.Error(got)
+	}
+}
+
+// Clients of peers collect their garbage as rarely as those of Holdfast's own bench, unless the user says something else.
+func TestClientsCollectAlike(t *testing.T) {
+	for _, c := range []struct{ told, want string }{{"", "GOGC=1600"}, {"70", "GOGC=70"}} {
+		t.Setenv("GOGC", c.told)
+		if c.told == "" {
+			if err := os.Unsetenv("GOGC"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := startClient(t.Context(), &env{}, &peer{name: "away"}, spec{Peer: "away"})
+		if err == nil || !strings.Contains(err.Error(), c.want+"\n") && !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("told %q: %v", c.told, err)
+		}
 	}
 }

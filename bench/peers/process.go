@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,9 @@ type process struct {
 	err    error
 }
 
+// clientMemory has client programs in Go collect their garbage as rarely as those of Holdfast's bench do, which use up at least 64 MiB in between.
+var clientMemory = []string{"GOGC=1600", "GOMEMLIMIT=1GiB"}
+
 // startClient starts a client process and waits until it can begin.
 func startClient(ctx context.Context, e *env, of *peer, s spec) (*process, error) {
 	var program []string
@@ -249,6 +253,7 @@ func startClient(ctx context.Context, e *env, of *peer, s spec) (*process, error
 	p := &process{cmd: exec.Command(program[0], program[1:]...), ready: make(chan struct{}), done: make(chan struct{})}
 	var err error
 	p.cmd.Stderr = &p.errs
+	p.cmd.Env = append(slices.Clone(clientMemory), os.Environ()...) // what this process has been told comes last, and counts
 	ownGroup(p.cmd)
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start a client: %w", err)
