@@ -26,7 +26,7 @@ func TestBacklogIsCheap(t *testing.T) {
 		body[i] = byte(i)
 	}
 	t.Run("plain", func(t *testing.T) {
-		testBacklog(t, &backlog{200 * mib, time.Second, func(int) holdfast.Message { return holdfast.Message{Body: body} }})
+		testBacklog(t, &backlog{200 * mib, time.Second, func(int) holdfast.Message { return holdfast.Message{Body: body} }}, counts(300_000, 10_000_000))
 	})
 	t.Run("special", func(t *testing.T) {
 		testBacklog(t, &backlog{600 * mib, 5 * time.Second, func(i int) holdfast.Message {
@@ -35,12 +35,11 @@ func TestBacklogIsCheap(t *testing.T) {
 				m.Delay = time.Hour + time.Duration(i*7919%86_400_000)*time.Millisecond
 			}
 			return m
-		}})
+		}}, counts(300_000, 10_000_000))
 	})
 }
 
-func testBacklog(t *testing.T, load *backlog) {
-	n := counts(300_000, 10_000_000)
+func testBacklog(t *testing.T, load *backlog, n int) {
 	s := serve(t)
 	began := time.Now()
 	fill(t, s.dial().Queue("q"), n, load.message)

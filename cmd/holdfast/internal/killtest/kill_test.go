@@ -74,6 +74,20 @@ func TestKills(t *testing.T) {
 	if clitest.Soak() {
 		rounds = 100
 	}
+	testKills(t, rounds)
+}
+
+// The same on Pebble, which the default was before.
+func TestKillsOnPebble(t *testing.T) {
+	t.Setenv(clitest.JournalEnv, "pebble")
+	rounds := 2
+	if clitest.Soak() {
+		rounds = 20
+	}
+	testKills(t, rounds)
+}
+
+func testKills(t *testing.T, rounds int) {
 	seed := seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	b := killtest.NewBroker(t)

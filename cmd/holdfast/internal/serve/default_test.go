@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,5 +56,29 @@ func TestDefaultJournal(t *testing.T) {
 		"pebble:./holdfast-data-segment": "holds a segment log, not a Pebble store: use segment:./holdfast-data-segment",
 	} {
 		clitest.Run(t, "serve", "--listen", addr, "--http", "", "--journal", url).WantErr(t, 2, says)
+	}
+}
+
+// A store of a newer format is refused, by name of what is there and what is read, and not touched.
+func TestNewerFormat(t *testing.T) {
+	for _, scheme := range []string{"segment", "pebble"} {
+		dir := filepath.Join(clitest.Dir(t), "data")
+		format := []byte("holdfast " + scheme + " journal, format 99\n")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "FORMAT"), format, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{
+			{"serve", "--listen", "unix:" + filepath.Join(clitest.Dir(t), "s"), "--http", "", "--journal", scheme + ":" + dir},
+			{"send", "q", "x", "--journal", scheme + ":" + dir}, {"journal", "verify", scheme + ":" + dir},
+		} {
+			clitest.Run(t, args...).WantErr(t, 1, dir+" is of format 99, this binary reads up to ")
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%s: %d files in the directory, %v", scheme, len(entries), err)
+		}
+		if now, err := os.ReadFile(filepath.Join(dir, "FORMAT")); err != nil || string(now) != string(format) {
+			t.Errorf("%s: %q, %v", scheme, now, err)
+		}
 	}
 }
