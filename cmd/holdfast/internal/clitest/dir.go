@@ -26,7 +26,7 @@ func dir(name string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
-		root, err := os.MkdirTemp("", "hf") //nolint:usetesting // the path of t.TempDir is too long for sockets
+		root, err := os.MkdirTemp("", "hf")
 		if err != nil {
 			return "", err
 		}
