@@ -1,10 +1,12 @@
 package segment
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
+	"github.com/holdfastmq/holdfast/journal/segment/vfs"
 )
 
 // A store counts as resting once little was logged for a while, and no longer once more is.
@@ -75,5 +77,52 @@ func TestRestGivesBack(t *testing.T) {
 	}
 	if info, err := r.Info(t.Context()); err != nil || info.End != w.at.End {
 		t.Errorf("the stream ends at %d (%v), want %d", info.End, err, w.at.End)
+	}
+}
+
+// G1: a power cut at any moment after segments were given back, and their numbers used again, loses nothing.
+func TestRestThenPowerCut(t *testing.T) {
+	first := seed(t, 1)
+	for i := range uint64(20 * soak) {
+		rng := rand.New(rand.NewPCG(first+i, 3))
+		fs := vfs.NewMem()
+		for range 3 {
+			j, err := Open("store", quiet(Options{FS: fs, SegmentBytes: 64 << 10}))
+			if err != nil {
+				t.Fatalf("seed %d: %v", first+i, err)
+			}
+			if loss := j.Loss(); loss != nil {
+				t.Fatalf("seed %d: a power cut was taken for a loss: %v", first+i, loss)
+			}
+			w := acquire(t, j, "s")
+			for range 30 + rng.IntN(60) {
+				r := w.add(1+rng.Uint64N(5), []byte("meta"), random(1+rng.IntN(8<<10)))
+				if rng.IntN(8) > 0 {
+					if err := w.s.DiscardBodies(t.Context(), []journal.Range{{From: r.First, To: r.Last()}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if rng.IntN(6) == 0 {
+					if err := j.giveBack(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			cut := fs.Crash(rng.IntN(101), rng)
+			mustClose(t, j)
+			fs = cut
+			after, err := Open("store", quiet(Options{FS: fs, SegmentBytes: 64 << 10}))
+			if err != nil {
+				t.Fatalf("seed %d: %v", first+i, err)
+			}
+			r, err := after.Open(t.Context(), "s")
+			if err != nil {
+				t.Fatalf("seed %d: %v", first+i, err)
+			}
+			if info, err := r.Info(t.Context()); err != nil || info.End != w.at.End || info.EndCRC != w.at.EndCRC || after.Loss() != nil {
+				t.Fatalf("seed %d: the stream ends at %d, want %d; %v; %v", first+i, info.End, w.at.End, err, after.Loss())
+			}
+			mustClose(t, after)
+		}
 	}
 }
