@@ -2,7 +2,7 @@
 //
 // A broker's memory is mostly frames of messages that pass through, which live for milliseconds. At Go's default (GOGC=100) twice the
 // live bytes are used before they are collected; half of that costs a few percent of CPU. Where little is alive, though, half of it is used up many times a
-// second, and each collection looks at every queue and every goroutine anew: so there is a least amount that may be used in between. The storage engine Pebble has its memtables and
+// second, and each collection looks at every queue and every goroutine anew: so more is used in between, up to 64 MiB. The storage engine Pebble has its memtables and
 // cache outside the Go heap; the C library would spread those over up to eight arenas a core, each of which keeps what was freed: it gets
 // two by importing this package. Without cgo, that engine takes its memory from the Go heap.
 package memory
@@ -17,10 +17,10 @@ import (
 const (
 	// gcPercent replaces GOGC's default.
 	gcPercent = 50
-	// leastBytes is what may be allocated at least between two collections.
-	leastBytes = 64 << 20
-	// mostPercent bounds what that comes to where next to nothing is alive.
-	mostPercent = 1600
+	// leastBytes is what may be allocated between two collections even if that is more than gcPercent of what is alive, and mostPercent bounds what that
+	// comes to: a broker with little to do stays small.
+	leastBytes  = 64 << 20
+	mostPercent = 150
 )
 
 // Tune sets what the environment (GOGC) does not; so does the import with MALLOC_ARENA_MAX.
