@@ -61,4 +61,10 @@ func TestReadinessAndMetrics(t *testing.T) {
 	if !strings.Contains(out.Out, info.Owner) || !strings.Contains(out.Out, "epoch") {
 		t.Errorf("described as %s", out.Out)
 	}
+	clitest.Run(t, "queue", "delete", "q", "--yes", "--addr", b.addrs()).Want(t, 0)
+	for _, m := range b.all {
+		if code, text := get(t, m, "/readyz?queue=q"); code != 503 || !strings.Contains(text, "no such queue") {
+			t.Errorf("after it was deleted: %d %s", code, text)
+		}
+	}
 }
