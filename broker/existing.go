@@ -58,10 +58,16 @@ func used(ctx context.Context, s journal.Stream) (bool, error) {
 	return len(parts) > 0, err
 }
 
-// dropTries is how often a drop is tried whose outcome is unknown.
-const dropTries = 5
+// dropTries is how often a drop is tried whose outcome is unknown, and dropWithin how long that may take.
+const (
+	dropTries  = 5
+	dropWithin = 5 * time.Second
+)
 
+// dropNew drops what Acquire has made, also if whoever wanted the queue has given up meanwhile: an empty queue would stay.
 func dropNew(ctx context.Context, s journal.Stream) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropWithin)
+	defer cancel()
 	err := s.Drop(ctx)
 	for try := 1; try < dropTries && errors.Is(err, journal.ErrUnknown) && ctx.Err() == nil; try++ {
 		err = s.Drop(ctx)
