@@ -216,9 +216,10 @@ func TestFailures(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(story[7:]) // both are due at the same moment
+		slices.Sort(story[4:6]) // what was given back comes again before or after what is on its way at that moment
+		slices.Sort(story[7:])  // both are due at the same moment
 		got := strings.Join(story, " ")
-		if want := "0/1@0s 1/1@0s 2/1@0s 3/1@0s 4/1@0s 3/1@0s 2/2@5s 0/2@1m0s 1/2@1m0s"; got != want {
+		if want := "0/1@0s 1/1@0s 2/1@0s 3/1@0s 3/1@0s 4/1@0s 2/2@5s 0/2@1m0s 1/2@1m0s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})

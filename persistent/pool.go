@@ -78,13 +78,6 @@ func (p *Pool) next() task {
 	return p.tasks.pop()
 }
 
-// waits tells whether any task does.
-func (p *Pool) waits() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tasks.len() > 0
-}
-
 func (p *Pool) work() {
 	ended := false
 	defer func() {

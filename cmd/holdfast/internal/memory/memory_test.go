@@ -34,7 +34,6 @@ func TestTuneFollows(t *testing.T) {
 		t.Errorf("%d %% with 128 MiB alive", p)
 	}
 	runtime.KeepAlive(hold)
-	hold = nil
 	for range 20 { // what was freed is not counted from the second on
 		runtime.GC()
 		if p := <-tuned; p > 100 {
