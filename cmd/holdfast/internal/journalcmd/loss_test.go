@@ -37,7 +37,11 @@ func killed(t *testing.T) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	defer func() {
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	p, err := proc.Start(clitest.Binary(t), []string{"serve", "--journal", "segment:" + dir, "--listen", addr, "--http", ""}, log)
 	if err != nil {
 		t.Fatal(err)
