@@ -44,6 +44,10 @@ func TestBesideCeilings(t *testing.T) {
 		v := ratio(r, "received and acknowledged"+bare)
 		return v, v >= 0.12
 	}, append([]string{"pipeline", "--window", "1000"}, long...)...)
+	atLeastOnce(t, func(r *measure.Report) (float64, bool) {
+		v := ratio(r, "received and acknowledged"+bare)
+		return v, v >= 0.12
+	}, append([]string{"pipeline", "--embedded", "--window", "1000"}, long...)...)
 	// One waiting sender costs about one sync and the way to the broker and back.
 	atLeastOnce(t, func(r *measure.Report) (float64, bool) {
 		v := ratio(r, "send to acknowledgement, p50 ÷ raw p50")
