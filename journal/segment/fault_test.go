@@ -334,3 +334,37 @@ func TestHangingLog(t *testing.T) {
 	verifyStream(t, j, "q", []*journal.Record{r})
 	verifyStream(t, j, "other", buffered)
 }
+
+// G9: an append that was started without a goroutine that waits has an answer when the store is closed, also if the disk hangs; and only one.
+func TestHangingLogIsClosed(t *testing.T) {
+	fs := newFailing()
+	j, err := Open("store", Options{FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := acquire(t, j, "q")
+	release := make(chan struct{})
+	match := opOn("sync", segExt)
+	arm := func(op vfs.Op) error {
+		if match(op) {
+			<-release
+		}
+		return nil
+	}
+	fs.arm.Store(&arm)
+	answers := make(chan error, 2)
+	w.s.(journal.Starter).StartAppend(w.at.End, w.next(1, nil, []byte("body")), func(err error) { answers <- err })
+	j.patience = time.Millisecond
+	if err := j.Close(); err == nil {
+		t.Error("closed while the disk hangs")
+	}
+	if err := <-answers; !errors.Is(err, journal.ErrUnknown) {
+		t.Errorf("%v, want ErrUnknown", err)
+	}
+	close(release)
+	j.helpers.Wait()
+	j.loops.Wait()
+	if len(answers) > 0 {
+		t.Errorf("a second answer: %v", <-answers)
+	}
+}

@@ -38,7 +38,9 @@ type Journal struct {
 	nextNo  uint32
 
 	q        opQueue
-	inFlight atomic.Int32 // batches whose sync is awaited
+	started  startedOps
+	patience time.Duration // closePatience, but for tests
+	inFlight atomic.Int32  // batches whose sync is awaited
 	units    unitQueue
 	durable  atomic.Uint64 // the last batch that is on stable storage
 	unsaved  atomic.Uint64 // the last batch that nobody waits for
@@ -265,7 +267,8 @@ func (j *Journal) Streams(ctx context.Context) iter.Seq2[journal.Info, error] {
 const closePatience = 10 * time.Second
 
 // Close stores what callers wait for, writes a checkpoint and the mark, and gives the directory back. Iterations that are under way end with
-// ErrClosed at their next step. A store that is not done after 10 s is left to the end of the process, with the lock.
+// ErrClosed at their next step. A store that is not done after 10 s is left to the end of the process, with the lock; what waits for it is told that
+// its outcome is unknown.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
 		if j.cancel != nil {
@@ -275,12 +278,13 @@ func (j *Journal) Close() error {
 		close(j.closing)
 		done := make(chan error, 1)
 		go func() { done <- j.shutdown() }()
-		t := time.NewTimer(closePatience)
+		t := time.NewTimer(j.patience)
 		defer t.Stop()
 		select {
 		case j.closeErr = <-done:
 		case <-t.C:
-			j.closeErr = fmt.Errorf("close %s: not done after %v", j.dir, closePatience)
+			j.closeErr = fmt.Errorf("close %s: not done after %v", j.dir, j.patience)
+			j.started.abandon(j.closeErr)
 		}
 	})
 	return j.closeErr

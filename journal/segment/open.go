@@ -83,7 +83,8 @@ func newJournal(dir string, opts Options, l io.Closer) *Journal {
 	}
 	opts.fit(total)
 	j := &Journal{
-		opts: opts, fs: opts.FS, dir: dir, log: opts.Logger, lock: l,
+		patience: closePatience,
+		opts:     opts, fs: opts.FS, dir: dir, log: opts.Logger, lock: l,
 		streams: map[string]*stream{}, byNo: map[uint32]*stream{}, nextNo: 1,
 		files:   &files{fs: opts.FS, dir: dir, size: int64(opts.SegmentBytes), segs: map[uint64]*segment{}},
 		broken:  make(chan struct{}),

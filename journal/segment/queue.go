@@ -26,11 +26,47 @@ type op struct {
 
 // finish tells the outcome.
 func (o *op) finish(err error) {
-	if o.told != nil {
+	if o.told == nil {
+		o.done <- err
+	} else if o.h.j.started.take(o) {
 		o.told(err)
-		return
 	}
-	o.done <- err
+}
+
+// startedOps are the appends whose callers do not wait but are told. Close needs them when the disk hangs: whoever hears of an op then has
+// no goroutine that a context could end.
+type startedOps struct {
+	mu  sync.Mutex
+	ops map[*op]struct{}
+}
+
+func (s *startedOps) add(o *op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ops == nil {
+		s.ops = map[*op]struct{}{}
+	}
+	s.ops[o] = struct{}{}
+}
+
+// take tells whether the outcome of an op is still to be told, which is then the caller's to do.
+func (s *startedOps) take(o *op) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ops[o]
+	delete(s.ops, o)
+	return ok
+}
+
+// abandon tells of all that are left that nobody knows what became of them.
+func (s *startedOps) abandon(err error) {
+	s.mu.Lock()
+	ops := s.ops
+	s.ops = nil
+	s.mu.Unlock()
+	for o := range ops {
+		o.told(fmt.Errorf("%w: %w", journal.ErrUnknown, err))
+	}
 }
 
 type opKind int

@@ -133,7 +133,8 @@ func (h *hold) StartAppend(after uint64, rec *journal.Record, done func(error)) 
 	err := h.mayAppend(context.Background(), after, rec)
 	if err == nil {
 		o := &op{kind: opAppend, h: h, after: after, rec: rec, told: func(err error) { done(h.appended(begin, after, err)) }}
-		if h.j.q.put(o) {
+		h.j.started.add(o)
+		if h.j.q.put(o) || !h.j.started.take(o) {
 			return
 		}
 		err = journal.ErrClosed
