@@ -258,8 +258,8 @@ func (w *work) send(ctx context.Context, s sender) error {
 			due = time.Now()
 		}
 		if !due.IsZero() {
-			// Whoever cannot keep the rate is late with the last one, but not for ever.
-			if w.Count == 0 && (due.After(end) || time.Now().After(end.Add(lateTime))) {
+			// Whoever cannot keep the rate is late with the last one, but not for ever. One is sent however late it is: a receiver waits for it.
+			if w.Count == 0 && n > 0 && (due.After(end) || time.Now().After(end.Add(lateTime))) {
 				break
 			}
 			body = append([]byte{}, plain...)

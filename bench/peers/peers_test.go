@@ -92,6 +92,16 @@ func short(kind string, rate float64) load {
 	return load{name: "a load: " + kind, kind: kind, payload: 100, window: 10, rate: rate, warmup: 20 * time.Millisecond, duration: 100 * time.Millisecond}
 }
 
+// A sender that gets its turn when its time is over sends all the same, or else its receiver would wait for ever.
+func TestSendsOneAtLeast(t *testing.T) {
+	for _, rate := range []float64{0, 1000} {
+		w := &work{spec: spec{Send: true, Payload: 100, Window: 1, Rate: rate}, began: time.Now().Add(-time.Minute)}
+		if err := w.send(t.Context(), &fakeConn{}); err != nil || w.sent.Load() == 0 {
+			t.Errorf("rate %v: %d messages, %v", rate, w.sent.Load(), err)
+		}
+	}
+}
+
 // A peer is measured by client processes on a server of its own, of which nothing is left.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
