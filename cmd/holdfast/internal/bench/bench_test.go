@@ -150,7 +150,7 @@ func TestLatency(t *testing.T) {
 	if l := r.Ceiling("bare: framed connection into one synced log"); l == nil || l.Latency == nil || l.Latency.P50 <= 0 {
 		t.Errorf("%+v", r.Ceilings)
 	}
-	if len(r.Ratios) != 6 {
+	if len(r.Ratios) != 12 {
 		t.Errorf("%+v", r.Ratios)
 	}
 }
