@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfastmq/holdfast/message"
@@ -170,7 +169,7 @@ func (c *intake) deleted() {
 		c.loseSpan(b, 0, b.n, "queue deleted")
 		b = next
 	}
-	c.fail(fmt.Errorf("receive from queue %q: %w", c.queue, ErrDeleted))
+	c.fail(ErrDeleted)
 	c.cond.Broadcast()
 	c.kick()
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -90,6 +91,8 @@ func TestDeleteEndsStreams(t *testing.T) {
 		for range 3 {
 			if err := <-ends; !errors.Is(err, holdfast.ErrDeleted) || errors.Is(err, holdfast.ErrUnknown) {
 				t.Errorf("a stream of the deleted queue ended with %v", err)
+			} else if strings.Count(err.Error(), `queue "q"`) != 1 {
+				t.Errorf("a stream of the deleted queue ended with %q, which names it more or less than once", err)
 			}
 		}
 		if err := <-created; err != nil {
