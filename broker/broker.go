@@ -35,7 +35,7 @@ type Options struct {
 	// CacheBytes bounds the frames kept in memory for hand-over, for all queues together. Default 32 MiB.
 	CacheBytes int64
 	// SendBudget bounds what senders may have sent and not had answered, in bytes, for all of them
-	// together. Default 256 MiB. A sender that would exceed it is refused at its opening, or, by a frame larger than its credit,
+	// together, at least 32 KiB. Default 256 MiB. A sender that would exceed it is refused at its opening, or, by a frame larger than its credit,
 	// has its stream broken, and comes again. One such frame at a time may exceed the budget. A quarter of it is kept for what senders begin with; of the rest, the senders of one queue
 	// have at most as much as they leave to those of others.
 	SendBudget int64
@@ -65,6 +65,10 @@ func (o *Options) setDefaults() error {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
+	}
+	if o.SendBudget > 0 && o.SendBudget < firstWindow {
+		errs = append(errs, &message.FieldError{Field: "SendBudget", Fault: fmt.Sprintf("is %d bytes, with which no sender could begin", o.SendBudget),
+			Limit: fmt.Sprintf("%d or more", firstWindow)})
 	}
 	if o.OpenLimit < 0 {
 		errs = append(errs, &message.FieldError{Field: "OpenLimit", Fault: fmt.Sprintf("is %d", o.OpenLimit), Limit: "0 or more"})

@@ -169,6 +169,7 @@ func TestStartRefuses(t *testing.T) {
 		{2, []string{"--tls-cert", tokens, "--tls-key", tokens}, "read the broker's certificate"},
 		{2, []string{"--journal", "memory:", "--max-body", "1GiB"}, "--max-body is 1073741824 bytes"},
 		{2, []string{"--send-budget", "0", "--open-limit", "-1"}, "--open-limit is -1"},
+		{2, []string{"--send-budget", "1"}, "--send-budget is 1 bytes, with which no sender could begin"},
 	} {
 		args := []string{"serve", "--http", ""}
 		for flag, value := range map[string]string{"--listen": listen, "--journal": "memory:"} {
