@@ -107,9 +107,9 @@ func (v *verifier) run(ctx context.Context) error {
 		}
 		b := st.index.blocks[i]
 		seg, slots := b.seg, b.slots(&buf)
+		next = b.last + 1 // under the lock: what is moved may be added to this block
 		seg.pins.Add(1)
 		st.mu.Unlock()
-		next = b.last + 1
 		err := v.block(seg, slots, &h)
 		seg.pins.Add(-1)
 		if err != nil {
