@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfastmq/holdfast"
@@ -48,10 +49,10 @@ func TestPeers(t *testing.T) {
 	if err := link.Send(1, frame); err != nil {
 		t.Fatal(err)
 	}
-	if !seen.internal {
+	want(t, log.events, "accepted 1 first 1 count 1 dup 0")
+	if !seen.internal.Load() {
 		t.Error("the stream is not allowed what brokers write")
 	}
-	want(t, log.events, "accepted 1 first 1 count 1 dup 0")
 	if got := inner.Messages("q"); len(got) != 1 || got[0] != "moved" {
 		t.Errorf("the peers' link has %v", got)
 	}
@@ -77,10 +78,10 @@ func TestPeers(t *testing.T) {
 // internals notes what streams are allowed.
 type internals struct {
 	holdfast.Link
-	internal bool
+	internal atomic.Bool
 }
 
 func (l *internals) OpenSender(ctx context.Context, queue string, c holdfast.SenderConfig, ev holdfast.SenderEvents) (holdfast.SenderLink, holdfast.SenderOpened, error) {
-	l.internal = c.Internal
+	l.internal.Store(c.Internal)
 	return l.Link.OpenSender(ctx, queue, c, ev)
 }
