@@ -3,6 +3,8 @@ package hbase
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +19,28 @@ type fakeConn struct {
 	closed chan struct{}
 }
 
+// fakeConns are the connections that were made. Several calls may make one at once.
+type fakeConns struct {
+	mu  sync.Mutex
+	all []*fakeConn
+}
+
+func (f *fakeConns) add(c *fakeConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, c)
+}
+
+// made returns those that were made so far.
+func (f *fakeConns) made() []*fakeConn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.all)
+}
+
 // fakePool is a pool whose connections are counted.
-func fakePool(gateways ...string) (*pool, *[]*fakeConn, map[string]error) {
-	var all []*fakeConn
+func fakePool(gateways ...string) (*pool, *fakeConns, map[string]error) {
+	all := &fakeConns{}
 	down := map[string]error{}
 	o := Options{Gateways: gateways, Connections: 2, Timeout: 5 * time.Second}
 	p := newPool(&o, func(_ context.Context, address string) (*conn, error) {
@@ -27,18 +48,12 @@ func fakePool(gateways ...string) (*pool, *[]*fakeConn, map[string]error) {
 			return nil, err
 		}
 		c := &fakeConn{closed: make(chan struct{})}
-		c.cut = func() {
-			select {
-			case <-c.closed:
-			default:
-				close(c.closed)
-			}
-		}
+		c.cut = sync.OnceFunc(func() { close(c.closed) }) // may be called beside close
 		c.close = c.cut
-		all = append(all, c)
+		all.add(c)
 		return &c.conn, nil
 	})
-	return p, &all, down
+	return p, all, down
 }
 
 func (c *fakeConn) isClosed() bool {
@@ -66,10 +81,10 @@ func TestPoolReuse(t *testing.T) {
 		}
 		want := func(made int) {
 			t.Helper()
-			if len(*all) != made {
-				t.Fatalf("%d connections were made, want %d", len(*all), made)
+			if len(all.made()) != made {
+				t.Fatalf("%d connections were made, want %d", len(all.made()), made)
 			}
-			for i, c := range *all {
+			for i, c := range all.made() {
 				if c.isClosed() != (i < made-1) {
 					t.Fatalf("connection %d of %d: closed %v", i+1, made, c.isClosed())
 				}
@@ -80,7 +95,7 @@ func TestPoolReuse(t *testing.T) {
 		want(1)
 		bad := errors.New("out of order")
 		call(bad)
-		if !(*all)[0].isClosed() {
+		if !all.made()[0].isClosed() {
 			t.Fatal("a connection is open after an error")
 		}
 		call(nil)
@@ -97,7 +112,7 @@ func TestPoolEnds(t *testing.T) {
 		p, all, _ := fakePool("a")
 		hang := func(ctx context.Context) error {
 			return p.do(ctx, func(context.Context, *thrift2.THBaseServiceClient) error {
-				<-(*all)[len(*all)-1].closed
+				<-all.made()[len(all.made())-1].closed
 				return errors.New("use of closed connection")
 			})
 		}
@@ -131,7 +146,7 @@ func TestPoolEnds(t *testing.T) {
 		if err := p.do(t.Context(), nothing); !errors.Is(err, journal.ErrClosed) {
 			t.Errorf("a call after Close: %v", err)
 		}
-		for i, c := range *all {
+		for i, c := range all.made() {
 			if !c.isClosed() {
 				t.Errorf("connection %d is open after Close", i)
 			}
@@ -145,7 +160,7 @@ func TestPoolTurns(t *testing.T) {
 		p, all, down := fakePool("a", "b")
 		defer p.close()
 		down["a"] = errors.New("refused by a")
-		if err := p.do(t.Context(), nothing); err != nil || len(*all) != 1 {
+		if err := p.do(t.Context(), nothing); err != nil || len(all.made()) != 1 {
 			t.Fatal(err)
 		}
 		down["b"] = errors.New("refused by b")

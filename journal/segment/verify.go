@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
@@ -82,6 +83,7 @@ type verifier struct {
 	chain  journal.Chain
 	next   uint64 // the seq behind the last record that was seen
 	hole   bool   // something before could not be read
+	from   uint64 // the seq to look at next
 }
 
 func (v *verifier) found(from, to uint64, file, what string, err error) {
@@ -89,34 +91,43 @@ func (v *verifier) found(from, to uint64, file, what string, err error) {
 }
 
 func (v *verifier) run(ctx context.Context) error {
-	for next := uint64(0); ; {
-		if err := v.j.check(ctx); err != nil {
-			return err
-		}
-		var buf [blockSlots]slot
-		st := v.st
-		st.mu.Lock()
-		h := st.acked
-		i := st.index.find(next)
-		if i == len(st.index.blocks) {
-			st.mu.Unlock()
-			if low := max(v.next, h.low); low <= h.end {
-				v.found(low, h.end, "", "records missing", nil)
-			}
-			break
-		}
-		b := st.index.blocks[i]
-		seg, slots := b.seg, b.slots(&buf)
-		next = b.last + 1 // under the lock: what is moved may be added to this block
-		seg.pins.Add(1)
-		st.mu.Unlock()
-		err := v.block(seg, slots, &h)
-		seg.pins.Add(-1)
+	for {
+		more, err := v.step(ctx)
 		if err != nil {
 			return err
 		}
+		if !more {
+			return v.parts()
+		}
 	}
-	return v.parts()
+}
+
+// step reads the block that holds from or comes behind it. Between two steps records may have been moved, so that the second finds a
+// block that reaches back to what the first has read.
+func (v *verifier) step(ctx context.Context) (more bool, err error) {
+	if err := v.j.check(ctx); err != nil {
+		return false, err
+	}
+	var buf [blockSlots]slot
+	st := v.st
+	st.mu.Lock()
+	h := st.acked
+	i := st.index.find(v.from)
+	if i == len(st.index.blocks) {
+		st.mu.Unlock()
+		if low := max(v.next, h.low); low <= h.end {
+			v.found(low, h.end, "", "records missing", nil)
+		}
+		return false, nil
+	}
+	b := st.index.blocks[i]
+	seg := b.seg
+	slots := slices.DeleteFunc(b.slots(&buf), func(s slot) bool { return s.last() < v.from })
+	v.from = b.last + 1 // under the lock: what is moved may be added to this block
+	seg.pins.Add(1)
+	st.mu.Unlock()
+	defer seg.pins.Add(-1)
+	return true, v.block(seg, slots, &h)
 }
 
 // block reads the records of a block.
