@@ -31,7 +31,8 @@ soak: ## run all tests at full counts (hours); the log goes to bin/soak.log
 bench: ## run the Go benchmarks of all modules
 	RACE=0 TESTFLAGS="-run ^$$ -bench . -benchmem" scripts/test
 
-# What is chosen of it, e.g. make bench-peers PEERS='-runs 3 -duration 2s -peers kafka,redis', and where the table goes.
+# What is chosen of it, e.g. make bench-peers PEERS='-runs 3 -duration 2s -peers kafka,redis' (-add adds the runs to the table that is there), and where the
+# table goes.
 PEERS ?=
 PEERS_OUT ?= bin/peers-result
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 )
 
 // bench measures groups of peers, each of which shares a server, in turns.
@@ -17,6 +16,7 @@ type bench struct {
 	parent string   // directory for the servers' files
 	out    string
 	runs   int
+	before int // runs that are in the table already
 	syncs  bool
 	loads  []load
 	groups [][]*peer
@@ -40,9 +40,24 @@ func groups(peers []*peer) (all [][]*peer) {
 	return all
 }
 
+// goOn takes up the figures that are at out, to add runs to them.
+func (b *bench) goOn() error {
+	if b.out == "" {
+		return errors.New("-add needs -out")
+	}
+	t, err := readTable(b.out)
+	if err != nil {
+		return err
+	}
+	if t.Facts != b.table.Facts || t.Duration != b.table.Duration {
+		return fmt.Errorf("what is at %s was measured on %s for %s each: runs on %s for %s cannot be added", b.out, t.Facts, t.Duration, b.table.Facts, b.table.Duration)
+	}
+	b.table, b.before = t, t.runs()
+	return nil
+}
+
 // run measures everything, and writes what there is after each group, so that little is lost when it is interrupted. What fails is left out, and told at the end.
 func (b *bench) run(ctx context.Context) error {
-	b.table = &table{Time: time.Now().UTC(), Facts: facts()}
 	for _, p := range slices.Concat(b.groups...) {
 		version := ""
 		if p.version != nil {
@@ -53,7 +68,7 @@ func (b *bench) run(ctx context.Context) error {
 	b.plan = newPlan(b.groups, b.loads, b.runs, b.syncs)
 	fmt.Fprintln(os.Stderr, b.plan.announce())
 	var errs []error
-	for n := range b.runs {
+	for n := b.before; n < b.before+b.runs; n++ {
 		for _, g := range turned(b.groups, n) {
 			if ctx.Err() != nil {
 				break
@@ -93,7 +108,7 @@ func (b *bench) measure(ctx context.Context, g []*peer, run int) error {
 		fmt.Fprintf(os.Stderr, "%s  run %d  %-28s %-50s %s\n", b.plan.done(), run+1, p.name, l.name, text)
 	}
 	var synced func(*peer, int, error)
-	if b.syncs && run == 0 && g[0].synced {
+	if b.syncs && g[0].synced && b.table.about(g[0].name).Syncs == nil {
 		synced = func(p *peer, n int, err error) {
 			if err != nil {
 				fmt.Fprintf(os.Stderr, "%s: whether it syncs was not seen: %v\n", p.name, err)

@@ -22,7 +22,8 @@ func fakeBench(t *testing.T, names string, runs int) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{env: &env{}, parent: t.TempDir(), out: filepath.Join(t.TempDir(), "x"), runs: runs, loads: []load{short("send", 0), short("pipeline", 0)}, groups: groups(peers)}
+	return &bench{env: &env{}, parent: t.TempDir(), out: filepath.Join(t.TempDir(), "x"), runs: runs, loads: []load{short("send", 0), short("pipeline", 0)}, groups: groups(peers),
+		table: &table{Facts: "here", Duration: "1s"}}
 }
 
 // What fails is told and in the table, and keeps nothing else from being measured.
@@ -61,6 +62,34 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 	if left, err := os.ReadDir(b.parent); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// Runs can be added to a table that was written, if they are of the same kind.
+func TestBenchAdds(t *testing.T) {
+	first := fakeBench(t, "fake", 2)
+	if err := first.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := fakeBench(t, "fake", 1)
+	if err := b.goOn(); err == nil {
+		t.Error("nothing to add to, and no error")
+	}
+	b.out = first.out
+	if err := b.goOn(); err != nil || b.before != 2 {
+		t.Fatalf("%v, %d runs before", err, b.before)
+	}
+	if err := b.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := readTable(b.out)
+	if err != nil || again.runs() != 3 || len(again.Rows) != 2 || len(again.Peers) != 1 {
+		t.Errorf("%v %+v", err, again)
+	}
+	other := fakeBench(t, "fake", 1)
+	other.out, other.table.Duration = first.out, "2s"
+	if err := other.goOn(); err == nil || !strings.Contains(err.Error(), "cannot be added") {
+		t.Errorf("runs of another length: %v", err)
 	}
 }
 

@@ -56,6 +56,7 @@ func run(ctx context.Context, args []string) error {
 	dir := fs.String("dir", ".", "directory in which the servers keep their files for as long as they run")
 	out := fs.String("out", "", "write the table to this path with .md, all figures with .json, and a chart with .svg behind it")
 	syncs := fs.Bool("syncs", true, "see by strace whether those that sync do so for each message that is sent singly")
+	add := fs.Bool("add", false, "add the runs to the figures that are at -out, which were measured on this machine for as long")
 	more := fs.String("bench", "", "further flags for Holdfast's bench, separated by spaces")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -63,7 +64,13 @@ func run(ctx context.Context, args []string) error {
 	if *runs < 1 || *d <= 0 || fs.NArg() > 0 {
 		return errors.New("runs and duration must be above 0, and there are no arguments but flags")
 	}
-	b := &bench{binary: *binary, more: strings.Fields(*more), runs: *runs, out: *out, syncs: *syncs}
+	b := &bench{binary: *binary, more: strings.Fields(*more), runs: *runs, out: *out, syncs: *syncs,
+		table: &table{Time: time.Now().UTC(), Facts: facts(), Duration: d.String()}}
+	if *add {
+		if err := b.goOn(); err != nil {
+			return err
+		}
+	}
 	for _, l := range loads(*d) {
 		if slices.ContainsFunc(strings.Split(*only, ";"), func(part string) bool { return strings.Contains(l.name, strings.TrimSpace(part)) }) {
 			b.loads = append(b.loads, l)

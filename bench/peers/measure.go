@@ -106,7 +106,7 @@ func measurePeer(ctx context.Context, e *env, p *peer, s *server, first bool, al
 			return err
 		}
 		if p.program != nil {
-			l.warmup = max(l.warmup, p.warm)
+			l.warmup = max(l.warmup, warmClient)
 		}
 		f, err := runClients(ctx, e, p, c, l, s.addr, p.name+"-"+strconv.Itoa(i))
 		if ctx.Err() != nil {

@@ -43,7 +43,7 @@ func newPlan(groups [][]*peer, loads []load, runs int, syncs bool) *plan {
 func stepTime(p *peer, l load) time.Duration {
 	t := l.warmup + l.duration + aroundTime
 	if p.program != nil {
-		t += max(p.warm-l.warmup, 0)
+		t += max(warmClient-l.warmup, 0)
 	}
 	if p.name == own {
 		t += ceilingTime

@@ -46,7 +46,7 @@ func TestSmoke(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(parent), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{env: &env{root: root, servers: servers, guard: g}, parent: parent, out: filepath.Join(t.TempDir(), "x"), runs: 1, syncs: true, groups: groups(peers)}
+	b := &bench{table: &table{}, env: &env{root: root, servers: servers, guard: g}, parent: parent, out: filepath.Join(t.TempDir(), "x"), runs: 1, syncs: true, groups: groups(peers)}
 	for _, kind := range []string{"send", "pipeline"} {
 		b.loads = append(b.loads, load{name: kind, kind: kind, payload: 100, window: 100, duration: 300 * time.Millisecond})
 	}

@@ -14,10 +14,33 @@ import (
 
 // table is everything that was measured.
 type table struct {
-	Time  time.Time `json:"time"`
+	Time  time.Time `json:"time"` // of the first run
 	Facts string    `json:"facts"`
-	Peers []*about  `json:"peers"`
-	Rows  []*row    `json:"rows"`
+	// Duration is how long each measurement took.
+	Duration string   `json:"duration"`
+	Peers    []*about `json:"peers"`
+	Rows     []*row   `json:"rows"`
+}
+
+// readTable reads the figures that write has written to a path.
+func readTable(path string) (*table, error) {
+	b, err := os.ReadFile(path + ".json")
+	if err != nil {
+		return nil, fmt.Errorf("read the figures so far: %w", err)
+	}
+	t := &table{}
+	if err := json.Unmarshal(b, t); err != nil {
+		return nil, fmt.Errorf("read the figures so far from %s.json: %w", path, err)
+	}
+	return t, nil
+}
+
+// runs is how many runs there are of whatever has most.
+func (t *table) runs() (n int) {
+	for _, r := range t.Rows {
+		n = max(n, len(r.Figures)+len(r.Failed))
+	}
+	return n
 }
 
 // about is what a peer was.
@@ -159,7 +182,7 @@ func count(v float64) string {
 // markdown writes what was measured, and a table for each load.
 func (t *table) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Measured %s on %s.\n", t.Time.Format("2006-01-02 15:04 UTC"), t.Facts)
+	fmt.Fprintf(&b, "Measured from %s on, on %s: %d runs of %s each.\n", t.Time.Format("2006-01-02 15:04 UTC"), t.Facts, t.runs(), t.Duration)
 	var names []string
 	for _, r := range t.Rows {
 		if !slices.Contains(names, r.Load) {
