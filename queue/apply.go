@@ -190,7 +190,7 @@ func (c *Core) leave(lo, hi uint64) {
 	if n < hi-lo {
 		c.delayed.RemoveRange(lo, hi)
 		c.retrying.RemoveRange(lo, hi)
-		c.parked.RemoveRange(lo, hi)
+		c.unpark(lo, hi)
 		c.cutMoves(lo, hi)
 	}
 	c.keys.left(c, lo, hi)
@@ -345,7 +345,7 @@ func (c *Core) leaveCounted(lo, hi uint64, e *Event) {
 	c.leaveReady(lo, hi)
 	c.delayed.RemoveRange(lo, hi)
 	c.retrying.RemoveRange(lo, hi)
-	c.parked.RemoveRange(lo, hi)
+	c.unpark(lo, hi)
 	c.cutMoves(lo, hi)
 }
 
@@ -374,7 +374,7 @@ func (c *Core) countDeliveries(lo, hi uint64) {
 func (c *Core) applyUnparked(e *Event) error {
 	for _, s := range e.Spans {
 		lo, hi := s.Seq, s.Seq+s.Count
-		if c.parked.RemoveRange(lo, hi) != s.Count {
+		if c.unpark(lo, hi) != s.Count {
 			return contradiction(s, "parked")
 		}
 		c.forgive(lo, hi)

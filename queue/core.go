@@ -118,6 +118,7 @@ type Core struct {
 	delayed  seqset.Set
 	retrying seqset.Set
 	parked   seqset.Set
+	damaged  seqset.Set // of the parked ones, those whose bodies cannot be read; not stored
 	flights  spanmap.Map[flight]
 	moves    spanmap.Map[move]
 

@@ -42,8 +42,9 @@
 //	                          ^           │  └─ nack ─┴──> retrying ──due──> ready
 //	                          └───────────┴─ release, lease ended, receiver lost
 //
-// An acknowledged message is gone, and so is one that expired, was purged or dropped, or moved. Delayed, blocked and
-// ready are told apart by what is, and not by events: see [Core].
+// A message whose body cannot be read is parked from whatever state it is in (see Core.Damaged). An acknowledged message is
+// gone, and so is one that expired, was purged or dropped, or moved. Delayed, blocked and ready are told apart by what is, and not by
+// events: see [Core].
 //
 // # Where to find what
 //
@@ -59,7 +60,7 @@
 //	keys.go        ordering keys
 //	tick.go        what is due; ages.go when messages were stored; dedup.go dedup ids
 //	move.go        dead-letter moves and redrive; admin.go the other administrative commands
-//	space.go       records, dead bodies, relocation
+//	space.go       records, dead bodies, relocation; damage.go bodies that cannot be read
 //	snapshot.go    snapshots, snapshot_block.go what they say of messages, restore.go the way back
 //	stats.go       statistics, peek
 //

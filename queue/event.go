@@ -27,7 +27,7 @@ const (
 	KindExpired        Kind = 6  // TTL or retention
 	KindPurged         Kind = 7  // deleted up to a position on the user's order
 	KindDropped        Kind = 8  // made room for newer ones (overflow policy drop-oldest)
-	KindParked         Kind = 9  // over the delivery limit with nowhere to go
+	KindParked         Kind = 9  // over the delivery limit with nowhere to go, or their bodies cannot be read
 	KindMoving         Kind = 10 // on their way to another queue
 	KindMoved          Kind = 11 // stored there, hence gone here
 	KindUnparked       Kind = 12 // parked messages made ready again by redrive

@@ -22,7 +22,7 @@ const (
 	StateDelayed  State = 3 // sent with a delay
 	StateRetrying State = 4 // failed, and waits for its next delivery
 	StateInFlight State = 5 // leased
-	StateParked   State = 6 // over the delivery limit
+	StateParked   State = 6 // over the delivery limit, or damaged
 	StateMoving   State = 7 // on its way to another queue
 )
 
@@ -58,6 +58,8 @@ type MessageInfo struct {
 	StoredAt int64
 	// Target is where a moving message goes.
 	Target string
+	// Damaged tells of a parked message that its body cannot be read. See Core.Damaged.
+	Damaged bool
 }
 
 // stateSet is a set of the messages of a state.
@@ -136,6 +138,8 @@ func (c *Core) info(x uint64, state State) MessageInfo {
 	case StateMoving:
 		_, v, _ := c.moves.Get(x)
 		m.Target = v.target
+	case StateParked:
+		m.Damaged = c.damaged.Contains(x)
 	}
 	return m
 }
@@ -150,6 +154,7 @@ type Stats struct {
 	Retrying uint64
 	InFlight uint64
 	Parked   uint64
+	Damaged  uint64 // of the parked ones, those whose bodies are known to be unreadable: see Core.Damaged
 	Moving   uint64
 	Bytes    uint64 // attributes and bodies of all messages
 	// OldestAge is how long ago the oldest message was stored, in ms.
@@ -195,7 +200,7 @@ func (c *Core) Stats(now int64) Stats {
 	n := &c.counts
 	s := Stats{
 		Depth: c.live.Len(), Ready: c.readyLen(), Blocked: c.waiting.Len(), Delayed: c.delayed.Len(), Retrying: c.retrying.Len(),
-		InFlight: c.flights.Len(), Parked: c.parked.Len(), Moving: c.moves.Len(), Bytes: c.bytes,
+		InFlight: c.flights.Len(), Parked: c.parked.Len(), Damaged: c.damaged.Len(), Moving: c.moves.Len(), Bytes: c.bytes,
 		Sent: n.sent, Duplicates: n.duplicates, Delivered: n.delivered, Redelivered: n.redelivered, Acked: n.acked, Nacked: n.nacked,
 		Released: n.released, LeaseExpired: n.leaseExpired, Disconnected: n.disconnected, Expired: n.expired, Purged: n.purged,
 		Dropped: n.dropped, ParkedEver: n.parked, DeadLettered: n.deadLettered, Redriven: n.redriven, Unparked: n.unparked, Refused: n.refused,
