@@ -17,6 +17,7 @@ type damaging struct {
 	in       map[uint64]uint64
 	receiver ReceiverID
 	asked    uint64
+	handed   uint64 // to the receiver
 	held     []LeaseSpan
 	deleted  map[uint64]bool
 	lost     []Deliver // hand-overs that came to nothing, not told yet
@@ -68,7 +69,7 @@ func (d *damaging) send(records int) {
 
 func (d *damaging) open() {
 	d.receiver++
-	d.asked, d.held, d.lost = 0, nil, nil
+	d.asked, d.handed, d.held, d.lost = 0, 0, nil, nil
 	if err := d.s.core.OpenReceiver(d.s.now, d.receiver, ReceiverOptions{Announces: rapid.Bool().Draw(d.T, "announces")}); err != nil {
 		d.Fatalf("%v", err)
 	}
@@ -89,7 +90,7 @@ func (d *damaging) effect(e Effect, err error) {
 				if d.bad[d.in[one.Seq]] {
 					lost = append(lost, Delivery{LeaseSpan: one})
 				} else {
-					d.held = append(d.held, one)
+					d.held, d.handed = append(d.held, one), d.handed+1
 				}
 			}
 		}
@@ -216,6 +217,9 @@ func (d *damaging) check() {
 		}
 	}
 	st := c.Stats(d.s.now)
+	if st.CreditOutstanding != d.asked-d.handed {
+		d.Fatalf("the receiver asked for %d and got %d, and %d are outstanding", d.asked, d.handed, st.CreditOutstanding)
+	}
 	if st.Damaged != want || st.Parked != want || st.Depth != want {
 		d.Fatalf("%d messages are damaged, the queue has %d, %d parked, %d of them known to be damaged", want, st.Depth, st.Parked, st.Damaged)
 	}
