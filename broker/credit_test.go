@@ -181,3 +181,43 @@ func TestLargeMessageBesideIdleSenders(t *testing.T) {
 		shut(t, b)
 	})
 }
+
+// creditEvents keeps the credit of the last acceptance.
+type creditEvents struct {
+	moveEvents
+	credit holdfast.SendCredit
+}
+
+func (e *creditEvents) Accepted(a holdfast.Accepted) {
+	e.credit = a.Credit
+	e.moveEvents.Accepted(a)
+}
+
+// The window of a sender grows by what it uses, also where a message is so large that not two of them fit into the first one: else each
+// would wait for the one before, and for a sync of its own.
+func TestWindowGrowsByLargeMessages(t *testing.T) {
+	for _, size := range []int{firstWindow/2 + 1<<10, firstWindow - 1<<10, 4 * firstWindow} {
+		synctest.Test(t, func(t *testing.T) {
+			b := open(t, memory.New(), Options{})
+			ev := &creditEvents{moveEvents: moveEvents{done: make(chan error, 1)}}
+			s, _, err := b.OpenSender(t.Context(), "q", holdfast.SenderConfig{}, ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var used uint64
+			for seq := range uint64(6) {
+				var fb message.Builder
+				fb.Add(&message.Message{Body: make([]byte, size)})
+				frame := fb.Finish()
+				used += uint64(len(frame))
+				if err := errors.Join(s.Send(seq+1, frame), <-ev.done); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if window := ev.credit.Bytes - used; window < uint64(2*size) {
+				t.Errorf("after messages of %d bytes one by one, the window has %d bytes: not two of them fit", size, window)
+			}
+			shut(t, b)
+		})
+	}
+}

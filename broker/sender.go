@@ -266,13 +266,14 @@ func (s *sender) refused(e queue.Refused) {
 }
 
 func (s *sender) settleUpTo(seq uint64) {
+	inUse := s.sentAll - s.answered // before: frames so large that one of them fills the window leave nothing behind
 	n := 0
 	for n < len(s.waiting) && s.waiting[n].last <= seq {
 		s.answered = s.waiting[n].bytes
 		n++
 	}
 	// A sender that uses most of its window gets a larger one, as long as there is something to give.
-	if inUse := s.sentAll - s.answered; n > 0 && inUse*2 > s.window && s.window < windowBytes {
+	if n > 0 && inUse*2 > s.window && s.window < windowBytes {
 		more := min(s.window, windowBytes-s.window)
 		if s.o.takeMore(int64(more)) {
 			s.window += more
