@@ -204,6 +204,9 @@ type QueueInfo struct {
 	Paused bool
 	Config queue.Config
 	Stats  queue.Stats
+	// Damage says what was found last of messages whose bodies cannot be read, empty if there are none. Stats.Damaged is how many there are:
+	// they are parked, and the queue goes on with everything else.
+	Damage string
 }
 
 // PeekOptions select what Peek returns.
@@ -225,4 +228,7 @@ type PeekedMessage struct {
 	Message Message // only with PeekOptions.Bodies
 	// Hops are its moves between queues, oldest first; only with PeekOptions.Bodies.
 	Hops []message.Hop
+	// Error says why the body cannot be read: Message and Hops are empty then, and ID is where the message lies. Empty if it can; only with
+	// PeekOptions.Bodies.
+	Error string
 }

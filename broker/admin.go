@@ -193,6 +193,9 @@ func (o *owner) describe(ctx context.Context, info *holdfast.QueueInfo) error {
 			Name: o.name, StreamUID: o.info.UID, Owner: o.b.o.Name, Epoch: o.info.Epoch, Ready: true,
 			Config: o.core.Config(), Stats: o.core.Stats(a.Now()), Paused: o.core.Paused(),
 		}
+		if got.Stats.Damaged > 0 && o.damage != nil {
+			got.Damage = o.damage.Error()
+		}
 	})
 	if err == nil {
 		*info = got
@@ -268,48 +271,83 @@ func (ad admin) Peek(ctx context.Context, name string, po holdfast.PeekOptions) 
 // peekBytes is how many bytes of bodies one peek returns, about; the caller goes on from there.
 const peekBytes = 16 << 20
 
+// peekAtOnce is for how many messages a peek holds the queue's goroutine, which others wait for.
+const peekAtOnce = 64
+
 func (o *owner) peek(ctx context.Context, po holdfast.PeekOptions) ([]holdfast.PeekedMessage, error) {
-	var infos []queue.MessageInfo
-	var at [][]located
-	err := o.ask(ctx, "peek", func(*turn) {
-		infos = o.core.Peek(po.State, po.From, po.Limit)
-		for _, m := range infos {
-			at = append(at, o.locate([]queue.Span{{Seq: m.Seq, Count: 1}}))
+	var out []holdfast.PeekedMessage
+	x := peeker{o: o}
+	for left := po.Limit; left > 0 && x.bytes < peekBytes; {
+		var infos []queue.MessageInfo
+		var at [][]located
+		err := o.ask(ctx, "peek", func(*turn) {
+			infos = o.core.Peek(po.State, po.From, min(left, peekAtOnce))
+			for _, m := range infos {
+				at = append(at, o.locate([]queue.Span{{Seq: m.Seq, Count: 1}}))
+			}
+		})
+		if err != nil {
+			return nil, err
 		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]holdfast.PeekedMessage, 0, len(infos))
-	var read []*entry
-	bytes := 0
-	for i, info := range infos {
-		m := holdfast.PeekedMessage{MessageInfo: info, ID: holdfast.ID{Stream: o.info.UID, Seq: info.Seq}}
-		if po.Bodies {
-			var raw message.Raw
-			var ok bool
-			if raw, read, ok, err = o.readOne(ctx, info.Seq, at[i], read); err != nil {
-				return nil, fmt.Errorf("peek queue %q: %w", o.name, err)
+		for i, info := range infos {
+			m := holdfast.PeekedMessage{MessageInfo: info, ID: holdfast.ID{Stream: o.info.UID, Seq: info.Seq}}
+			if po.Bodies {
+				there, err := x.body(ctx, &m, at[i])
+				if err != nil {
+					return nil, fmt.Errorf("peek queue %q: %w", o.name, err)
+				}
+				if !there {
+					continue // gone in the meantime
+				}
 			}
-			if !ok {
-				continue // gone in the meantime
+			if out = append(out, m); x.bytes >= peekBytes {
+				break
 			}
-			d, err := raw.Decode()
-			if err != nil {
-				return nil, fmt.Errorf("peek queue %q: message at seq %d: %w", o.name, m.Seq, err)
-			}
-			m.Message = d.Message
-			if d.HasOrigin {
-				m.ID = holdfast.ID{Stream: d.Origin.UID, Seq: d.Origin.Seq}
-			}
-			m.Hops = d.Hops
-			bytes += raw.Size()
 		}
-		if out = append(out, m); bytes >= peekBytes {
+		if len(infos) < peekAtOnce {
 			break
 		}
+		left -= len(infos)
+		po.From = infos[len(infos)-1].Seq + 1
 	}
 	return out, nil
+}
+
+// peeker reads the bodies of peeked messages.
+type peeker struct {
+	o     *owner
+	bytes int
+	read  []*entry      // last
+	bad   []*unreadable // last, so that a damaged record is not read again for each of its messages
+}
+
+// body adds to a message its body, or why it cannot be read. It returns false for one that is gone.
+func (x *peeker) body(ctx context.Context, m *holdfast.PeekedMessage, at []located) (bool, error) {
+	if len(at) > 0 && isIn(at[0].Record, x.bad) {
+		m.Error = x.bad[0].Error()
+		return true, nil
+	}
+	raw, read, ok, err := x.o.readOne(ctx, m.Seq, at, x.read)
+	x.read = read
+	if bad := corruptAt(err); bad != nil {
+		x.bad = bad
+		m.Error = bad[0].Error()
+		return true, nil
+	}
+	if err != nil || !ok {
+		return false, err
+	}
+	d, err := raw.Decode()
+	if err != nil {
+		m.Error = fmt.Sprintf("message at seq %d: %v", m.Seq, err)
+		return true, nil
+	}
+	m.Message, m.Hops = d.Message, d.Hops
+	if d.HasOrigin {
+		m.ID = holdfast.ID{Stream: d.Origin.UID, Seq: d.Origin.Seq}
+	}
+	x.bytes += raw.Size()
+	return true, nil
 }
 
 func (ad admin) Settle(ctx context.Context, name string, op holdfast.SettleOp, receipts []holdfast.Receipt, d time.Duration) ([]queue.Outcome, error) {

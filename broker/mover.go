@@ -77,9 +77,13 @@ func (m *mover) do(ctx context.Context, j move) {
 	case ctx.Err() != nil:
 		done(false)
 		return
+	case corruptAt(err) != nil:
+		if _, err := o.setAside(ctx, corruptAt(err), nil, nil); err != nil {
+			return // the queue is stopped, and the move with it
+		}
+		// It does not move any more, unless it lies elsewhere by now: then it is tried again.
 	case errors.Is(err, journal.ErrCorrupt):
-		o.fail(err)
-		return
+		o.log.Error("message cannot be moved, tried again later", "seq", j.Seq, "error", err)
 	case err != nil:
 		o.log.Debug("move of a message failed, tried again later", "seq", j.Seq, "target", to, "error", err)
 	}

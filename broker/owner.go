@@ -62,6 +62,9 @@ type owner struct {
 	metrics  ownerMetrics
 	done     chan struct{} // closed by Stopped
 	err      error         // why it stopped; read after done
+
+	damage  error       // what was found last of messages that cannot be read
+	damaged atomic.Bool // any were found; see Broker.Damaged
 }
 
 // openOwner recovers a queue.
@@ -140,6 +143,10 @@ func (o *owner) give(c command, push func(*actor, command) error) {
 
 // tell hands over a command from a caller that can wait.
 func (o *owner) tell(ctx context.Context, c command) error {
+	<-o.opened // what the recovery itself has started waits for its end
+	if o.actor == nil {
+		return fmt.Errorf("queue %q: %w", o.name, holdfast.ErrUnavailable)
+	}
 	if err := o.actor.Tell(ctx, c); err != nil {
 		return o.unavailable(err)
 	}
@@ -281,6 +288,9 @@ func (o *owner) Recovered(a *turn) {
 	o.core.Recovered(a.Now())
 	o.configured(a)
 	o.settle(a)
+	if o.core.Stats(a.Now()).Parked > 0 {
+		o.b.background(o.checkParked)
+	}
 }
 
 // configured follows the configuration in what is outside the core.

@@ -162,37 +162,52 @@ func (p *pump) run(ctx context.Context) {
 }
 
 func (p *pump) do(ctx context.Context, j handover) {
-	o := p.o
-	for {
-		read, err := o.readRecords(ctx, j.records, p.last)
-		if err == nil {
-			p.last = read
-			out, ok := o.assemble(j.runs, read)
-			if ok {
+	for len(j.runs) > 0 {
+		read, bad, err := p.o.readRecords(ctx, j.records, p.last)
+		if err != nil {
+			if ctx.Err() == nil {
+				p.o.fail(err)
+			}
+			return
+		}
+		p.last = read
+		if len(bad) == 0 {
+			if out, ok := p.o.assemble(j.runs, read); ok {
 				if !j.r.closed.Load() {
 					j.r.hand(out)
 				}
 				return
 			}
-			// They may have been purged in the meantime, or lie in another record by now.
-			var now []located
-			if now, err = o.locateNow(ctx, spansOf(j.runs)); err != nil {
-				return // the queue is stopped, and the receiver with it
-			}
-			if len(now) == 0 {
-				return
-			}
-			if !slices.Equal(now, j.records) {
-				j.runs, j.records = runsAt(j.runs, now), now
-				continue
-			}
-			err = &journal.CorruptError{Stream: StreamName(o.name), Seq: j.runs[0].Seq, What: "the body of a live message is missing"}
 		}
-		if ctx.Err() == nil {
-			o.fail(err)
+		now, err := p.without(ctx, j, read, bad)
+		if err != nil {
+			return // the queue is stopped, and the receiver with it
 		}
-		return
+		j.runs, j.records = runsAt(j.runs, now), now
 	}
+}
+
+// without returns where the messages of a hand-over are by now, some of which could not be read: but for those that are damaged, which are
+// set aside.
+func (p *pump) without(ctx context.Context, j handover, read []*entry, bad []*unreadable) ([]located, error) {
+	o, spans := p.o, spansOf(j.runs)
+	if len(bad) == 0 {
+		// They may have been purged in the meantime, or lie in another record by now.
+		now, err := o.locateNow(ctx, spans)
+		if err != nil || !slices.Equal(now, j.records) {
+			return now, err
+		}
+		if bad = o.damagedRecords(now, read); len(bad) == 0 {
+			err := &journal.CorruptError{Stream: StreamName(o.name), Seq: spans[0].Seq, What: "bodies that were read do not fit their messages"}
+			o.fail(err)
+			return nil, err
+		}
+	}
+	leases := make([]queue.LeaseSpan, len(j.runs))
+	for i, r := range j.runs {
+		leases[i] = r.LeaseSpan
+	}
+	return o.setAside(ctx, bad, leases, spans)
 }
 
 func spansOf(runs []queue.Delivery) []queue.Span {
@@ -221,7 +236,7 @@ func (o *owner) locateNow(ctx context.Context, spans []queue.Span) ([]located, e
 	return read(ctx, o, "locate messages of", func(*turn) []located { return o.locate(spans) })
 }
 
-// fail stops a queue whose storage is damaged, before worse is done. Other queues go on.
+// fail stops a queue whose storage cannot be read, before worse is done. Other queues go on.
 func (o *owner) fail(err error) {
 	o.log.Error("queue stopped: its storage cannot be read", "error", err)
 	<-o.opened
@@ -231,10 +246,9 @@ func (o *owner) fail(err error) {
 }
 
 // readRecords reads the bodies of records, all but those that before still holds. If it holds all, it is returned as it is, with what else
-// it has: of a record with many frames, that is what the next hand-over goes on with. An error other than
+// it has: of a record with many frames, that is what the next hand-over goes on with. bad are the records that are damaged. An error other than
 // damage is tried again until the broker or the queue stops.
-func (o *owner) readRecords(ctx context.Context, records []located, before []*entry) ([]*entry, error) {
-	var out []*entry
+func (o *owner) readRecords(ctx context.Context, records []located, before []*entry) (out []*entry, bad []*unreadable, err error) {
 	var want []uint64
 	for _, l := range records {
 		n, left := len(out), l.Span
@@ -254,33 +268,49 @@ func (o *owner) readRecords(ctx context.Context, records []located, before []*en
 		}
 	}
 	if len(want) == 0 {
-		return before, nil
+		return before, nil, nil
 	}
+	n := len(out)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		n := len(out)
-		var err error
-		out, err = o.readBodies(ctx, want, out)
-		if err == nil {
-			break
+		if out, err = o.readBodies(ctx, want, out[:n]); errors.Is(err, journal.ErrCorrupt) {
+			out, bad, err = o.readEach(ctx, want, out[:n])
 		}
-		out = out[:n]
-		if errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrClosed) || ctx.Err() != nil {
-			return nil, err
+		if err == nil {
+			return out, bad, nil
+		}
+		if errors.Is(err, journal.ErrClosed) || ctx.Err() != nil {
+			return nil, nil, err
 		}
 		o.log.Warn("cannot read message bodies, trying again", "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		case <-o.done:
-			return nil, journal.ErrClosed
+			return nil, nil, journal.ErrClosed
 		}
 	}
-	return out, nil
+}
+
+// readEach reads records one by one, and tells which of them are damaged.
+func (o *owner) readEach(ctx context.Context, records []uint64, out []*entry) ([]*entry, []*unreadable, error) {
+	var bad []*unreadable
+	for _, record := range records {
+		n := len(out)
+		var err error
+		out, err = o.readBodies(ctx, []uint64{record}, out)
+		switch {
+		case errors.Is(err, journal.ErrCorrupt):
+			out, bad = out[:n], append(bad, &unreadable{record, err})
+		case err != nil:
+			return out, nil, err
+		}
+	}
+	return out, bad, nil
 }
 
 // readOne reads a message that was located, or takes it from what was read before; it returns what it has read last. ok is false
-// for one that is gone.
+// for one that is gone. For one that is damaged, the error is an unreadable.
 func (o *owner) readOne(ctx context.Context, seq uint64, at []located, before []*entry) (raw message.Raw, read []*entry, ok bool, err error) {
 	span := queue.Span{Seq: seq, Count: 1}
 	for read = before; ; {
@@ -289,7 +319,8 @@ func (o *owner) readOne(ctx context.Context, seq uint64, at []located, before []
 			raw, ok = c.Next()
 			return raw, read, ok, nil
 		}
-		if read, err = o.readRecords(ctx, at, nil); err != nil {
+		var bad []*unreadable
+		if read, bad, err = o.readRecords(ctx, at, nil); err != nil {
 			return raw, nil, false, err
 		}
 		if pieces, _ := takeRead(read, span, nil); len(pieces) > 0 {
@@ -301,7 +332,7 @@ func (o *owner) readOne(ctx context.Context, seq uint64, at []located, before []
 			return raw, read, false, err
 		}
 		if slices.Equal(now, at) {
-			return raw, read, false, &journal.CorruptError{Stream: StreamName(o.name), Seq: seq, What: "the body of a live message is missing"}
+			return raw, read, false, append(bad, o.damagedRecords(now, read)...)[0]
 		}
 		at = now
 	}

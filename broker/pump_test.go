@@ -159,7 +159,7 @@ func TestRecordIsReadOnce(t *testing.T) {
 	before := []*entry{newEntry(queue.Span{Seq: 10, Count: 4}, frame(4)), newEntry(queue.Span{Seq: 14, Count: 4}, frame(4)), newEntry(queue.Span{Seq: 20, Count: 2}, frame(2))}
 	o := &owner{} // it has no stream to read from
 	for _, s := range []queue.Span{{Seq: 10, Count: 1}, {Seq: 13, Count: 3}, {Seq: 10, Count: 8}, {Seq: 21, Count: 1}} {
-		got, err := o.readRecords(t.Context(), []located{{Record: 10, Span: s}}, before)
+		got, _, err := o.readRecords(t.Context(), []located{{Record: 10, Span: s}}, before)
 		if err != nil || len(got) != len(before) {
 			t.Errorf("%v: %d of %d frames are left, %v", s, len(got), len(before), err)
 		}

@@ -141,19 +141,24 @@ func (s *space) discardNow(ctx context.Context, dead []journal.Range) {
 // relocateNow reads the survivors and gives them to the core, which stores those that are still alive.
 func (s *space) relocateNow(ctx context.Context, rel *relocation) {
 	o := s.o
-	read, err := o.readRecords(ctx, rel.records, nil)
+	read, bad, err := o.readRecords(ctx, rel.records, nil)
 	if err != nil {
 		if ctx.Err() == nil {
 			o.fail(err)
 		}
 		return
 	}
+	if len(bad) > 0 {
+		if _, err := o.setAside(ctx, bad, nil, nil); err != nil {
+			return // the queue is stopped
+		}
+	}
 	var spans []queue.Span
 	var frames [][]byte
 	for _, span := range rel.spans {
 		for span.Count > 0 {
 			pieces, left := takeRead(read, span, nil)
-			if len(pieces) == 0 { // discarded in the meantime
+			if len(pieces) == 0 { // discarded in the meantime, or damaged
 				span = queue.Span{Seq: span.Seq + 1, Count: span.Count - 1}
 				continue
 			}

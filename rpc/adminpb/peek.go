@@ -2,6 +2,7 @@ package adminpb
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -46,8 +47,9 @@ func FromPeeked(p holdfast.PeekedMessage, bodies bool) *pb.PeekedMessage {
 	m := &pb.PeekedMessage{
 		Id: p.ID.String(), Seq: p.Seq, State: pb.MessageState(p.State), Size: p.Size, Priority: int32(p.Priority),
 		Deliveries: int32(p.Deliveries), Due: fromMillis(p.Due), StoredAt: fromMillis(p.StoredAt), Target: p.Target,
+		Damaged: p.Damaged, Error: strings.ToValidUTF8(p.Error, "\uFFFD"),
 	}
-	if !bodies {
+	if !bodies || p.Error != "" {
 		return m
 	}
 	c := &pb.MessageContent{
@@ -70,7 +72,8 @@ func ToPeeked(m *pb.PeekedMessage) (holdfast.PeekedMessage, error) {
 	p := holdfast.PeekedMessage{MessageInfo: queue.MessageInfo{
 		Seq: m.GetSeq(), State: queue.State(m.GetState()), Size: m.GetSize(), Priority: int(m.GetPriority()),
 		Deliveries: int(m.GetDeliveries()), Due: toMillis(m.GetDue()), StoredAt: toMillis(m.GetStoredAt()), Target: m.GetTarget(),
-	}}
+		Damaged: m.GetDamaged(),
+	}, Error: m.GetError()}
 	var err error
 	if p.ID, err = holdfast.ParseID(m.GetId()); err != nil {
 		return p, fmt.Errorf("peeked message %d: %w", p.Seq, err)

@@ -101,6 +101,7 @@ func FromInfo(i holdfast.QueueInfo) *pb.QueueInfo {
 	return &pb.QueueInfo{
 		Name: i.Name, StreamUid: hex.EncodeToString(i.StreamUID[:]), Owner: i.Owner, Epoch: i.Epoch, Ready: i.Ready,
 		Error: strings.ToValidUTF8(i.Error, "\uFFFD"), Paused: i.Paused, Config: FromConfig(i.Config), Stats: fromStats(i.Stats),
+		Damage: strings.ToValidUTF8(i.Damage, "\uFFFD"),
 	}
 }
 
@@ -108,7 +109,7 @@ func FromInfo(i holdfast.QueueInfo) *pb.QueueInfo {
 func ToInfo(m *pb.QueueInfo) (holdfast.QueueInfo, error) {
 	i := holdfast.QueueInfo{
 		Name: m.GetName(), Owner: m.GetOwner(), Epoch: m.GetEpoch(), Ready: m.GetReady(),
-		Error: m.GetError(), Paused: m.GetPaused(), Stats: toStats(m.GetStats()),
+		Error: m.GetError(), Paused: m.GetPaused(), Stats: toStats(m.GetStats()), Damage: m.GetDamage(),
 	}
 	b, err := hex.DecodeString(m.GetStreamUid())
 	if err != nil || len(b) != 0 && len(b) != len(i.StreamUID) {
@@ -132,7 +133,7 @@ func fromStats(s queue.Stats) *pb.Stats {
 		Producers: uint64(s.Producers), ProducersEvicted: s.ProducersEvicted, DedupIds: uint64(s.DedupIDs), DedupIdsEvicted: s.DedupIDsEvicted,
 		Receivers: uint64(s.Receivers), HeldReceivers: uint64(s.HeldReceivers), Senders: uint64(s.Senders), WaitingSenders: uint64(s.WaitingSenders),
 		CreditOutstanding: s.CreditOutstanding, StoredBytes: s.StoredBytes, LiveBytes: s.LiveBytes,
-		Paused: s.Paused, StorageFull: s.StorageFull, HoldingExpiry: s.HoldingExpiry,
+		Paused: s.Paused, StorageFull: s.StorageFull, HoldingExpiry: s.HoldingExpiry, Damaged: s.Damaged,
 	}
 }
 
@@ -147,6 +148,6 @@ func toStats(m *pb.Stats) queue.Stats {
 		Producers: int(m.GetProducers()), ProducersEvicted: m.GetProducersEvicted(), DedupIDs: int(m.GetDedupIds()), DedupIDsEvicted: m.GetDedupIdsEvicted(),
 		Receivers: int(m.GetReceivers()), HeldReceivers: int(m.GetHeldReceivers()), Senders: int(m.GetSenders()), WaitingSenders: int(m.GetWaitingSenders()),
 		CreditOutstanding: m.GetCreditOutstanding(), StoredBytes: m.GetStoredBytes(), LiveBytes: m.GetLiveBytes(),
-		Paused: m.GetPaused(), StorageFull: m.GetStorageFull(), HoldingExpiry: m.GetHoldingExpiry(),
+		Paused: m.GetPaused(), StorageFull: m.GetStorageFull(), HoldingExpiry: m.GetHoldingExpiry(), Damaged: m.GetDamaged(),
 	}
 }

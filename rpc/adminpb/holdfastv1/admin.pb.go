@@ -368,10 +368,12 @@ type QueueInfo struct {
 	// Whether it is recovered and in use.
 	Ready bool `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Why it cannot be opened; empty if it can.
-	Error         string       `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	Paused        bool         `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
-	Config        *QueueConfig `protobuf:"bytes,8,opt,name=config,proto3" json:"config,omitempty"`
-	Stats         *Stats       `protobuf:"bytes,9,opt,name=stats,proto3" json:"stats,omitempty"`
+	Error  string       `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Paused bool         `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
+	Config *QueueConfig `protobuf:"bytes,8,opt,name=config,proto3" json:"config,omitempty"`
+	Stats  *Stats       `protobuf:"bytes,9,opt,name=stats,proto3" json:"stats,omitempty"`
+	// What was found last of messages whose bodies cannot be read; empty if there are none.
+	Damage        string `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -469,6 +471,13 @@ func (x *QueueInfo) GetStats() *Stats {
 	return nil
 }
 
+func (x *QueueInfo) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
+}
+
 // Stats is a queue in numbers.
 type Stats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -518,8 +527,10 @@ type Stats struct {
 	Paused            bool   `protobuf:"varint,39,opt,name=paused,proto3" json:"paused,omitempty"`
 	StorageFull       bool   `protobuf:"varint,40,opt,name=storage_full,json=storageFull,proto3" json:"storage_full,omitempty"`
 	HoldingExpiry     bool   `protobuf:"varint,41,opt,name=holding_expiry,json=holdingExpiry,proto3" json:"holding_expiry,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of the parked messages, those whose bodies are known to be unreadable.
+	Damaged       uint64 `protobuf:"varint,42,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Stats) Reset() {
@@ -837,6 +848,13 @@ func (x *Stats) GetHoldingExpiry() bool {
 		return x.HoldingExpiry
 	}
 	return false
+}
+
+func (x *Stats) GetDamaged() uint64 {
+	if x != nil {
+		return x.Damaged
+	}
+	return 0
 }
 
 type CreateRequest struct {
@@ -1617,8 +1635,12 @@ type PeekedMessage struct {
 	StoredAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=stored_at,json=storedAt,proto3" json:"stored_at,omitempty"`
 	// Where a moving message goes.
 	Target string `protobuf:"bytes,9,opt,name=target,proto3" json:"target,omitempty"`
-	// Only with bodies.
-	Content       *MessageContent `protobuf:"bytes,10,opt,name=content,proto3" json:"content,omitempty"`
+	// Only with bodies, and if they can be read.
+	Content *MessageContent `protobuf:"bytes,10,opt,name=content,proto3" json:"content,omitempty"`
+	// It is parked since its body cannot be read.
+	Damaged bool `protobuf:"varint,11,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	// Why its body cannot be read, empty if it can. Only with bodies.
+	Error         string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1721,6 +1743,20 @@ func (x *PeekedMessage) GetContent() *MessageContent {
 		return x.Content
 	}
 	return nil
+}
+
+func (x *PeekedMessage) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
+}
+
+func (x *PeekedMessage) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 // MessageContent is what the sender gave.
@@ -2403,7 +2439,7 @@ const file_holdfast_v1_admin_proto_rawDesc = "" +
 	"durability\x18\v \x01(\tR\n" +
 	"durability\x12>\n" +
 	"\rdefault_delay\x18\f \x01(\v2\x19.google.protobuf.DurationR\fdefaultDelay\x12<\n" +
-	"\fdedup_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\vdedupWindow\"\x8a\x02\n" +
+	"\fdedup_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\vdedupWindow\"\xa2\x02\n" +
 	"\tQueueInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -2414,7 +2450,10 @@ const file_holdfast_v1_admin_proto_rawDesc = "" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12\x16\n" +
 	"\x06paused\x18\a \x01(\bR\x06paused\x120\n" +
 	"\x06config\x18\b \x01(\v2\x18.holdfast.v1.QueueConfigR\x06config\x12(\n" +
-	"\x05stats\x18\t \x01(\v2\x12.holdfast.v1.StatsR\x05stats\"\xfa\t\n" +
+	"\x05stats\x18\t \x01(\v2\x12.holdfast.v1.StatsR\x05stats\x12\x16\n" +
+	"\x06damage\x18\n" +
+	" \x01(\tR\x06damage\"\x94\n" +
+	"\n" +
 	"\x05Stats\x12\x14\n" +
 	"\x05depth\x18\x01 \x01(\x04R\x05depth\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x18\n" +
@@ -2462,7 +2501,8 @@ const file_holdfast_v1_admin_proto_rawDesc = "" +
 	"live_bytes\x18& \x01(\x04R\tliveBytes\x12\x16\n" +
 	"\x06paused\x18' \x01(\bR\x06paused\x12!\n" +
 	"\fstorage_full\x18( \x01(\bR\vstorageFull\x12%\n" +
-	"\x0eholding_expiry\x18) \x01(\bR\rholdingExpiry\"U\n" +
+	"\x0eholding_expiry\x18) \x01(\bR\rholdingExpiry\x12\x18\n" +
+	"\adamaged\x18* \x01(\x04R\adamaged\"U\n" +
 	"\rCreateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x06config\x18\x02 \x01(\v2\x18.holdfast.v1.QueueConfigR\x06config\"\x10\n" +
@@ -2500,7 +2540,7 @@ const file_holdfast_v1_admin_proto_rawDesc = "" +
 	"\x06bodies\x18\x05 \x01(\bR\x06bodies\"Z\n" +
 	"\fPeekResponse\x126\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1a.holdfast.v1.PeekedMessageR\bmessages\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xe8\x02\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x98\x03\n" +
 	"\rPeekedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12/\n" +
@@ -2514,7 +2554,9 @@ const file_holdfast_v1_admin_proto_rawDesc = "" +
 	"\tstored_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bstoredAt\x12\x16\n" +
 	"\x06target\x18\t \x01(\tR\x06target\x125\n" +
 	"\acontent\x18\n" +
-	" \x01(\v2\x1b.holdfast.v1.MessageContentR\acontent\"\x96\x03\n" +
+	" \x01(\v2\x1b.holdfast.v1.MessageContentR\acontent\x12\x18\n" +
+	"\adamaged\x18\v \x01(\bR\adamaged\x12\x14\n" +
+	"\x05error\x18\f \x01(\tR\x05error\"\x96\x03\n" +
 	"\x0eMessageContent\x12\x12\n" +
 	"\x04body\x18\x01 \x01(\fR\x04body\x12-\n" +
 	"\aheaders\x18\x02 \x03(\v2\x13.holdfast.v1.HeaderR\aheaders\x12\x10\n" +
