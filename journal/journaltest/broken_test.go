@@ -46,6 +46,7 @@ type flaw struct {
 	readPart      func(ctx context.Context, inner journal.Reader, name string) ([]byte, error)
 	parts         func(ctx context.Context, inner journal.Reader, prefix string) ([]string, error)
 	append        func(ctx context.Context, inner journal.Stream, after uint64, rec *journal.Record) error
+	start         func(inner journal.Stream, after uint64, rec *journal.Record, done func(error))
 	discardBodies func(ctx context.Context, inner journal.Stream, ranges []journal.Range) error
 	discardMeta   func(ctx context.Context, inner journal.Stream, low uint64) error
 	writePart     func(ctx context.Context, inner journal.Stream, name string, data []byte) error
@@ -164,6 +165,19 @@ func (s *brokenStream) Append(ctx context.Context, after uint64, rec *journal.Re
 	return s.inner.Append(ctx, after, rec)
 }
 
+func (s *brokenStream) StartAppend(after uint64, rec *journal.Record, done func(error)) {
+	if s.f.start != nil {
+		s.f.start(s.inner, after, rec, done)
+		return
+	}
+	startAppend(s.inner, after, rec, done)
+}
+
+// startAppend is the flawless way.
+func startAppend(inner journal.Stream, after uint64, rec *journal.Record, done func(error)) {
+	go func() { done(inner.Append(context.Background(), after, rec)) }()
+}
+
 func (s *brokenStream) DiscardBodies(ctx context.Context, ranges []journal.Range) error {
 	if s.f.discardBodies != nil {
 		return s.f.discardBodies(ctx, s.inner, ranges)
@@ -216,11 +230,15 @@ func config(make func(st *store) *flaw) journaltest.Config {
 			}
 			st := &store{mem: mem, direct: mem.Open(), newest: map[string]journal.Stream{}}
 			f := make(st)
-			hook := func(context.Context, string, string, bool) error { return nil }
+			var hook journaltest.Hook
 			return journaltest.Store{
 				Open: func(context.Context) (journal.Journal, error) {
+					j := &brokenJournal{mem.Open(), st, f}
+					if hook == nil {
+						return j, nil
+					}
 					// The hook is called around the broken method: as if by the driver itself.
-					return fault.New(&brokenJournal{mem.Open(), st, f}, fault.Options{
+					return fault.New(j, fault.Options{
 						Hook: func(ctx context.Context, op, stream string, after bool) error {
 							if f.hook != nil {
 								ctx = f.hook(ctx)
@@ -248,7 +266,7 @@ func config(make func(st *store) *flaw) journaltest.Config {
 				},
 			}
 		},
-		Shared: true, Persistent: true, Hooks: true, Crashes: true, Damages: true, Coordinates: true, Imports: true,
+		Shared: true, Persistent: true, Hooks: true, Crashes: true, Damages: true, Coordinates: true, Imports: true, Starts: true,
 		Takeovers: 40, Records: 100, Timeout: 10 * time.Second,
 	}
 }
@@ -329,7 +347,7 @@ func TestFlawlessPasses(t *testing.T) {
 		defer close(done)
 		cfg := cfg
 		cfg.Hooks, cfg.Crashes, cfg.Damages, cfg.Shared, cfg.Persistent = false, false, false, false, false
-		cfg.Coordinates, cfg.Imports = false, false
+		cfg.Coordinates, cfg.Imports, cfg.Starts = false, false, false
 		journaltest.Run(r, cfg)
 	}()
 	<-done

@@ -29,7 +29,7 @@ var unproved = []string{
 // flaws returns all broken journals by name.
 func flaws() map[string]flawed {
 	all := map[string]flawed{}
-	for _, group := range []map[string]flawed{appendFlaws, fenceFlaws, readFlaws, discardFlaws, partFlaws, streamFlaws, damageFlaws, memberFlaws, importFlaws} {
+	for _, group := range []map[string]flawed{appendFlaws, startFlaws, fenceFlaws, readFlaws, discardFlaws, partFlaws, streamFlaws, damageFlaws, memberFlaws, importFlaws} {
 		for name, f := range group {
 			all[name] = f
 		}

@@ -87,6 +87,8 @@ type Config struct {
 	Hooks, Crashes, Damages bool
 	// Coordinates: the journals are journal.Coordinators. Imports: they are journal.Importers.
 	Coordinates, Imports bool
+	// Starts: the streams are journal.Starters.
+	Starts bool
 
 	// Records is how many records bulk rules write. Default 150.
 	Records int
@@ -174,7 +176,7 @@ type Rule struct {
 }
 
 // needs are the abilities that a rule cannot do without.
-type needs struct{ shared, persistent, hooks, crashes, damages, members, imports bool }
+type needs struct{ shared, persistent, hooks, crashes, damages, members, imports, starts bool }
 
 // Missing returns the abilities that the rule needs and cfg does not declare, as the
 // names of fields of Config.
@@ -191,6 +193,7 @@ func (r Rule) Missing(cfg Config) []string {
 		{"Damages", r.needs.damages, cfg.Damages},
 		{"Coordinates", r.needs.members, cfg.Coordinates},
 		{"Imports", r.needs.imports, cfg.Imports},
+		{"Starts", r.needs.starts, cfg.Starts},
 	} {
 		if a.need && !a.have {
 			missing = append(missing, a.name)
@@ -208,6 +211,9 @@ func (r Rule) Check(t testing.TB, cfg Config) {
 	}
 	if missing := r.Missing(cfg); len(missing) > 0 {
 		t.Fatalf("rule %s needs Config.%s", r.Name, strings.Join(missing, ", "))
+	}
+	if r.needs.starts {
+		cfg.Hooks = false // they may keep a driver from taking its direct way
 	}
 	e := newEnv(t, &cfg)
 	defer e.cancel()
@@ -227,6 +233,7 @@ func Rules() []Rule {
 		rules []Rule
 	}{
 		{"append", appendRules},
+		{"start", startRules},
 		{"limits", limitRules},
 		{"acquire", acquireRules},
 		{"fence", fenceRules},

@@ -17,7 +17,7 @@ import (
 func TestConformance(t *testing.T) {
 	journaltest.Run(t, journaltest.Config{
 		NewStore:   newMemStore,
-		Persistent: true, Crashes: true, Hooks: true, Damages: true, Imports: true,
+		Persistent: true, Crashes: true, Hooks: true, Damages: true, Imports: true, Starts: true,
 	})
 }
 
@@ -30,7 +30,7 @@ func TestConformanceOnDisk(t *testing.T) {
 				Open: func(context.Context) (journal.Journal, error) { return Open(dir, quiet(Options{})) },
 			}
 		},
-		Persistent: true, Imports: true,
+		Persistent: true, Imports: true, Starts: true,
 	})
 }
 
