@@ -64,7 +64,7 @@ func TestOwnerKilledAndPaused(t *testing.T) { each(t, ownerKilledAndPaused) }
 func ownerKilledAndPaused(t *testing.T, on store) {
 	rounds, queues := 1, []string{"plain"}
 	if clitest.Soak() {
-		rounds, queues = on.rounds, []string{"plain", "keyed"}
+		rounds, queues = cmp.Or(*roundsFlag, on.rounds), []string{"plain", "keyed"}
 	}
 	b := start(t, on.journal(t), 3)
 	h, l := load(t, b, on, seed(t))

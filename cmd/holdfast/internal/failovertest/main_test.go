@@ -266,7 +266,15 @@ func (b *brokers) finish(h *killtest.History, l *killtest.Load, queues ...string
 	}
 	l.StopSending()
 	for _, q := range queues {
-		await(b.t, "the end of queue "+q, func() bool { return b.describe(q).Stats.Depth == 0 })
+		told := time.Now()
+		await(b.t, "the end of queue "+q, func() bool {
+			info := b.describe(q)
+			if time.Since(told) > 10*time.Second {
+				told = time.Now()
+				b.t.Logf("queue %s at %s, epoch %d: %+v", q, info.Owner, info.Epoch, info.Stats)
+			}
+			return info.Stats.Depth == 0
+		})
 	}
 	l.StopReceiving()
 	for _, fault := range h.Check() {

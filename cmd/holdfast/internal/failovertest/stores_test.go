@@ -43,14 +43,18 @@ var (
 	// FerretDB reads a collection from its beginning for each range of it: what piles up makes it slower than the test can wait for.
 	onMongoDB   = store{name: "mongodb", soak: true, rounds: 5, pace: 400 * time.Millisecond, url: func(s *testserver.Server) string { return withOptions(s.URL()+unique("/t"), "durable=declared") }}
 	onHBase     = store{name: "hbase", soak: true, rounds: 5, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
-	onCassandra = store{name: "cassandra", replicated: true, soak: true, rounds: 5, url: func(s *testserver.Server) string {
+	// One message of each key is in flight at a time, and three nodes on one small machine take about 100 ms for each.
+	onCassandra = store{name: "cassandra", replicated: true, soak: true, rounds: 5, pace: 200 * time.Millisecond, url: func(s *testserver.Server) string {
 		return withOptions(place(s.URL(), unique("t")), "replication=3")
 	}}
 
 	stores = []store{onPostgres, onNATS, onMongoDB, onHBase, onCassandra}
 )
 
-var onFlag = flag.String("on", "", "the store that tests of all stores run on alone, at whichever counts")
+var (
+	onFlag     = flag.String("on", "", "the store that tests of all stores run on alone, at whichever counts")
+	roundsFlag = flag.Int("rounds", 0, "how often brokers die at full counts; 0: as often as the store says")
+)
 
 // each runs a test on all stores; at reduced counts on those that can stand a load beside the other tests of a run, and on others that are named.
 func each(t *testing.T, test func(t *testing.T, on store), also ...string) {
