@@ -83,19 +83,23 @@ func (c *Core) applyAdded(seq uint64, e *Event) {
 			c.unstored = append(c.unstored, unstoredSend{hi - 1, a.Producer, a.ProducerSeq})
 		}
 	}
+	c.keys.add(c, seq, a.Specials)
+	var later entering
 	for i := 0; i < len(a.Specials); {
 		s := &a.Specials[i]
 		at := seq + uint64(s.Index)
-		c.enter(lo, at, a.NotBefore, e.At)
+		later.add(c, lo, at, a.NotBefore, e.At)
 		n := 1
 		for i+n < len(a.Specials) && s.like(&a.Specials[i+n], uint32(n)) {
 			n++
 		}
-		c.applySpecials(at, a.Specials[i:i+n], a.NotBefore, e.At)
+		notBefore := c.applySpecials(at, a.Specials[i:i+n], a.NotBefore, e.At)
 		lo = at + uint64(n)
+		later.add(c, at, lo, notBefore, e.At)
 		i += n
 	}
-	c.enter(lo, hi, a.NotBefore, e.At)
+	later.add(c, lo, hi, a.NotBefore, e.At)
+	later.end(c)
 }
 
 // like tells whether t, which comes n places behind s, says the same as s but for its hashes.
@@ -103,8 +107,8 @@ func (s *Special) like(t *Special, n uint32) bool {
 	return t.Index == s.Index+n && t.NotBefore == s.NotBefore && t.ExpiresAt == s.ExpiresAt && t.Priority == s.Priority && t.Foreign == s.Foreign
 }
 
-// applySpecials adds consecutive messages that say the same.
-func (c *Core) applySpecials(lo uint64, sp []Special, notBefore, at int64) {
+// applySpecials adds consecutive messages that say the same, and returns when they may be handed out.
+func (c *Core) applySpecials(lo uint64, sp []Special, notBefore, at int64) int64 {
 	s := &sp[0]
 	hi := lo + uint64(len(sp))
 	if s.Priority > 0 {
@@ -118,30 +122,49 @@ func (c *Core) applySpecials(lo uint64, sp []Special, notBefore, at int64) {
 		c.foreign.AddRange(lo, hi)
 	}
 	for i := range sp {
-		x := lo + uint64(i)
-		if h := sp[i].KeyHash; h != 0 {
-			c.keys.add(c, x, h, int(s.Priority))
-		}
 		if sp[i].DedupHash != [16]byte{} {
-			c.counts.dedupEvicted += c.dedup.add(sp[i].DedupHash, x, at, at+c.cfg.DedupWindow.Milliseconds())
+			c.counts.dedupEvicted += c.dedup.add(sp[i].DedupHash, lo+uint64(i), at, at+c.cfg.DedupWindow.Milliseconds())
 		}
 	}
 	if s.NotBefore > 0 {
-		notBefore = s.NotBefore
+		return s.NotBefore
 	}
-	c.enter(lo, hi, notBefore, at)
+	return notBefore
 }
 
-// enter has new messages wait for their time, or makes them ready.
-func (c *Core) enter(lo, hi uint64, notBefore, at int64) {
-	switch {
-	case lo >= hi:
-	case notBefore > at:
-		c.delayed.AddRange(lo, hi)
-		c.due.Add(at, notBefore, lo, hi)
-	default:
-		c.makeReady(lo, hi)
+// entering is consecutive new messages that wait for their times or are ready, gathered, so that what has a time of its own each costs no more
+// than it must.
+type entering struct {
+	lo, hi uint64
+	wait   bool
+}
+
+// add has new messages wait for their time, or makes them ready.
+func (n *entering) add(c *Core, lo, hi uint64, notBefore, at int64) {
+	if lo >= hi {
+		return
 	}
+	wait := notBefore > at
+	if wait {
+		c.due.Add(at, notBefore, lo, hi)
+	}
+	if lo != n.hi || wait != n.wait {
+		n.end(c)
+		n.lo, n.wait = lo, wait
+	}
+	n.hi = hi
+}
+
+// end enters what is gathered.
+func (n *entering) end(c *Core) {
+	switch {
+	case n.lo >= n.hi:
+	case n.wait:
+		c.delayed.AddRange(n.lo, n.hi)
+	default:
+		c.makeReady(n.lo, n.hi)
+	}
+	n.lo = n.hi
 }
 
 // makeReady makes messages ready that were in no other state any more.

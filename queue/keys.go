@@ -39,11 +39,27 @@ type keyState struct {
 
 func newKeys() keys { return keys{states: make(map[uint64]*keyState)} }
 
-// add notes the key of a new message.
-func (k *keys) add(c *Core, x, hash uint64, priority int) {
-	k.keyed.Add(x)
-	k.hashes.Append(x, hash)
-	k.perPrio[priority]++
+// add notes the keys of new messages, whose seqs begin at seq.
+func (k *keys) add(c *Core, seq uint64, sp []Special) {
+	var lo, hi uint64
+	for i := range sp {
+		s := &sp[i]
+		if s.KeyHash == 0 {
+			continue
+		}
+		x := seq + uint64(s.Index)
+		if x != hi {
+			k.keyed.AddRange(lo, hi)
+			lo = x
+		}
+		hi = x + 1
+		k.hashes.Append(x, s.KeyHash)
+		k.perPrio[s.Priority]++
+	}
+	if lo == hi {
+		return
+	}
+	k.keyed.AddRange(lo, hi)
 	if !k.mixed && !c.replaying {
 		k.mix(c)
 	}

@@ -170,14 +170,23 @@ func (s *restoring) dedup(r *reader) {
 
 // times reads members of a time index. Only live messages are of interest, so the others are left out.
 func (s *restoring) times(r *reader, x *timeset.Index) {
+	var lo, hi uint64 // a run of live messages
 	for len(r.B) > 0 && !r.Bad {
 		end := int64(r.Uint())
 		if end < 0 {
 			r.Fail()
 		}
-		r.runs(0, s.c.next, func(lo, hi uint64) {
-			for a, b := range s.c.live.Runs(lo, hi) {
-				x.Load(end, a, b)
+		r.runs(0, s.c.next, func(a, b uint64) {
+			for a < b {
+				if a < lo || a >= hi {
+					var ok bool
+					if lo, hi, ok = s.c.live.NextRun(a, s.c.next); !ok || lo >= b {
+						return
+					}
+					a = lo
+				}
+				x.Load(end, a, min(b, hi))
+				a = min(b, hi)
 			}
 		})
 	}

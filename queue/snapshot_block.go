@@ -149,9 +149,7 @@ func (c *Core) readBlock(r *reader, from uint64) (end uint64) {
 		}
 	}
 	for a, b := range c.keys.keyed.Runs(lo, hi) {
-		for ; a < b && !r.Bad; a++ {
-			c.keys.hashes.Append(a, r.Uint64())
-		}
+		c.keys.hashes.AppendRun(a, r.Bytes(8*int(b-a)))
 	}
 	at := lo
 	for range r.Count(2, blockSize) {

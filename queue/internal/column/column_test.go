@@ -1,6 +1,7 @@
 package column
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,6 +19,14 @@ func TestAgainstModel(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			n := rapid.SampledFrom([]uint64{1, 3, 500, 5000}).Draw(t, "n")
 			each := rapid.Bool().Draw(t, "each")
+			var run []byte
+			if rapid.IntRange(0, 3).Draw(t, "keyed") == 0 {
+				for x := next; x < next+n; x++ {
+					keys[x] = x * 7
+					run = binary.LittleEndian.AppendUint64(run, x*7)
+				}
+				k.AppendRun(next, run)
+			}
 			for i := range n {
 				x, size := next+i, uint32(100)
 				if each {
@@ -25,7 +34,7 @@ func TestAgainstModel(t *testing.T) {
 					s.Append(x, x+1, size)
 				}
 				sizes[x] = size
-				if n < 10 {
+				if n < 10 && run == nil {
 					keys[x] = x * 7
 					k.Append(x, x*7)
 				}

@@ -1,6 +1,7 @@
 package column
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -34,32 +35,76 @@ func (k *Keys) Clone() *Keys {
 
 // Append sets the key hash of a seq above all that were set before.
 func (k *Keys) Append(x, hash uint64) {
+	p, off := k.page(x)
+	if p.reach(off, 1) {
+		p.keys = append(p.keys, hash)
+		return
+	}
+	p.keys = append(p.keys, hash)
+	p.offs = append(p.offs, uint16(off))
+}
+
+// AppendRun sets the key hashes of consecutive seqs from x on, above all that were set before: eight bytes for each, little-endian.
+func (k *Keys) AppendRun(x uint64, hashes []byte) {
+	for len(hashes) >= 8 {
+		n := min(len(hashes)/8, int(pageSize-x%pageSize))
+		p, off := k.page(x)
+		consecutive := p.reach(off, n)
+		for i := range n {
+			p.keys = append(p.keys, binary.LittleEndian.Uint64(hashes[8*i:]))
+			if !consecutive {
+				p.offs = append(p.offs, uint16(off+i))
+			}
+		}
+		x, hashes = x+uint64(n), hashes[8*n:]
+	}
+}
+
+// page returns the page of a seq, the last one, and its place in it.
+func (k *Keys) page(x uint64) (p *keyPage, off int) {
 	key, off := x>>pageBits, int(x%pageSize)
-	p := k.tail
+	p = k.tail
 	if p == nil || key != k.key {
 		if p != nil {
-			p.keys, p.offs = slices.Clip(slices.Clone(p.keys)), slices.Clip(slices.Clone(p.offs))
+			p.keys, p.offs = clip(p.keys), clip(p.offs)
 		}
 		p = &keyPage{first: off}
 		k.tail, k.key = p, key
 		k.pages.Set(key, p)
 	}
-	if p.offs == nil {
-		next := p.first + len(p.keys)
-		if off-next <= maxGap {
-			for ; next < off; next++ {
-				p.keys = append(p.keys, 0)
-			}
-			p.keys = append(p.keys, hash)
-			return
-		}
-		p.offs = make([]uint16, len(p.keys), 2*len(p.keys)+1)
+	return p, off
+}
+
+// reach makes the next key that is appended that of off, with room for n. It returns false if the page is not one of consecutive keys: then
+// the places must be appended too.
+func (p *keyPage) reach(off, n int) bool {
+	if p.offs != nil {
+		return false
+	}
+	next := p.first + len(p.keys)
+	if off-next > maxGap {
+		p.offs = make([]uint16, len(p.keys), 2*len(p.keys)+n)
 		for i := range p.offs {
 			p.offs[i] = uint16(p.first + i)
 		}
+		return false
 	}
-	p.keys = append(p.keys, hash)
-	p.offs = append(p.offs, uint16(off))
+	if n += off - p.first; n > cap(p.keys) {
+		// A page is mostly filled: append would copy it in many small steps.
+		p.keys = append(make([]uint64, 0, min(max(n, 16, 2*cap(p.keys)), pageSize-p.first)), p.keys...)
+	}
+	for ; next < off; next++ {
+		p.keys = append(p.keys, 0)
+	}
+	return true
+}
+
+// clip returns s with hardly any room behind it, copied only if there is more.
+func clip[T any](s []T) []T {
+	if cap(s)-len(s) <= len(s)/16 {
+		return s[:len(s):len(s)]
+	}
+	return append(make([]T, 0, len(s)), s...)
 }
 
 // At returns the key hash of a seq, 0 if it has none.

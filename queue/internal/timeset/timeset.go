@@ -3,6 +3,7 @@
 package timeset
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"slices"
 
@@ -22,34 +23,40 @@ type Index struct {
 	buckets btree.Map[int64, *bucket] // by the time that ends each
 	n       uint64
 	gen     uint32 // a bucket of an older one is shared with a clone
+
+	last    *bucket // that was changed last, or nil: what comes together is often due together
+	lastEnd int64
 }
 
-// bucket is the members of a time. Runs of some length go into the set. Single ones are kept as they are until there are
-// so many that the set takes less for them.
+// bucket is the members of a time. Runs of some length go into the set. Short ones are kept as they came, as differences, until there are
+// so many that the set can be searched for less. The latest run is kept apart, since it may go on.
 type bucket struct {
-	gen   uint32
-	n     uint64 // members added
-	set   seqset.Set
-	loose []uint64
+	gen    uint32
+	n      uint64 // members added
+	set    seqset.Set
+	loose  []byte // of each run, how far it begins behind the end of the one before, as a zigzag varint, and its length as a uvarint
+	end    uint64 // of the last run in loose
+	lo, hi uint64 // the latest run
 }
 
 const (
 	minWidth     = 8
 	defaultWidth = 1 << 16
 	longRun      = 16
-	maxLoose     = 4096
+	maxLoose     = 32 << 10 // bytes
 )
 
 // Len returns how many members there are. One that was added with several times counts several times.
 func (x *Index) Len() uint64 { return x.n }
 
 // Clear removes all members.
-func (x *Index) Clear() { x.buckets, x.n = btree.Map[int64, *bucket]{}, 0 }
+func (x *Index) Clear() { x.buckets, x.n, x.last = btree.Map[int64, *bucket]{}, 0, nil }
 
 // Clone returns a copy at constant cost. It may be read in another goroutine while x changes.
 func (x *Index) Clone() *Index {
 	c := &Index{MaxWidth: x.MaxWidth, buckets: *x.buckets.Copy(), n: x.n, gen: x.gen + 1}
 	x.gen++
+	x.last = nil
 	return c
 }
 
@@ -85,47 +92,80 @@ func (x *Index) Load(end int64, lo, hi uint64) {
 
 // bucket returns the bucket of a time, to be changed.
 func (x *Index) bucket(end int64) *bucket {
+	if x.last != nil && x.lastEnd == end {
+		return x.last
+	}
 	b, ok := x.buckets.Get(end)
 	switch {
 	case !ok:
 		b = &bucket{gen: x.gen}
+		x.buckets.Set(end, b)
 	case b.gen != x.gen:
-		b = &bucket{gen: x.gen, n: b.n, set: b.set.Frozen(), loose: slices.Clip(b.loose)}
-	default:
-		return b
+		c := *b
+		c.gen, c.set, c.loose = x.gen, b.set.Frozen(), slices.Clip(b.loose)
+		b = &c
+		x.buckets.Set(end, b)
 	}
-	x.buckets.Set(end, b)
+	x.last, x.lastEnd = b, end
 	return b
 }
 
 func (b *bucket) add(lo, hi uint64) {
 	b.n += hi - lo
-	if hi-lo >= longRun {
-		b.set.AddRange(lo, hi)
+	if lo == b.hi {
+		b.hi = hi
 		return
 	}
+	b.flush()
+	b.lo, b.hi = lo, hi
+}
+
+// flush puts the latest run where it belongs.
+func (b *bucket) flush() {
+	switch n := b.hi - b.lo; {
+	case n == 0:
+		return
+	case n >= longRun:
+		b.set.AddRange(b.lo, b.hi)
+	default:
+		b.loose = binary.AppendVarint(b.loose, int64(b.lo-b.end))
+		b.loose = binary.AppendUvarint(b.loose, n)
+		b.end = b.hi
+	}
+	b.lo = b.hi
 	if len(b.loose) >= maxLoose {
-		for _, s := range b.loose {
-			b.set.Add(s)
-		}
-		b.loose = nil
+		b.eachLoose(func(lo, hi uint64) { b.set.AddRange(lo, hi) })
+		b.loose, b.end = nil, 0
 	}
-	if n := len(b.loose) + int(hi-lo); n > cap(b.loose) {
-		// In smaller steps than append would take: there can be very many buckets.
-		b.loose = append(make([]uint64, 0, n+n/4), b.loose...)
-	}
-	for s := lo; s < hi; s++ {
-		b.loose = append(b.loose, s)
+}
+
+// eachLoose calls f for the runs that are in loose, in the order in which they came.
+func (b *bucket) eachLoose(f func(lo, hi uint64)) {
+	end := uint64(0)
+	for rest := b.loose; len(rest) > 0; {
+		d, k := binary.Varint(rest)
+		n, l := binary.Uvarint(rest[k:])
+		rest = rest[k+l:]
+		lo := end + uint64(d)
+		end = lo + n
+		f(lo, end)
 	}
 }
 
 // all returns the members as one set. The bucket must not change while that is in use.
 func (b *bucket) all() seqset.Set {
 	s := b.set.Frozen()
-	for _, l := range b.loose {
-		s.Add(l)
-	}
+	b.eachLoose(func(lo, hi uint64) { s.AddRange(lo, hi) })
+	s.AddRange(b.lo, b.hi)
 	return s
+}
+
+func (b *bucket) contains(seq uint64) bool {
+	found := b.set.Contains(seq) || b.lo <= seq && seq < b.hi
+	if !found {
+		b.eachLoose(func(lo, hi uint64) { found = found || lo <= seq && seq < hi })
+	}
+	return found
 }
 
 // First returns the time at which the first members come up.
@@ -141,6 +181,7 @@ func (x *Index) Pop(now int64) (due seqset.Set, ok bool) {
 		return due, false
 	}
 	x.buckets.Delete(at)
+	x.last = nil
 	due = b.all()
 	x.n -= b.n
 	return due, true
@@ -149,7 +190,7 @@ func (x *Index) Pop(now int64) (due seqset.Set, ok bool) {
 // Find returns the time at which a member comes up first. It looks into all buckets.
 func (x *Index) Find(seq uint64) (at int64, ok bool) {
 	x.buckets.Scan(func(end int64, b *bucket) bool {
-		if b.set.Contains(seq) || slices.Contains(b.loose, seq) {
+		if b.contains(seq) {
 			at, ok = end, true
 		}
 		return !ok

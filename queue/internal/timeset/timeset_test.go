@@ -124,3 +124,38 @@ func TestWidth(t *testing.T) {
 		}
 	}
 }
+
+// Members that come one by one, so many that a bucket changes its form, all come up, and a clone keeps those that it had (design §7, Index).
+func TestManySingleMembers(t *testing.T) {
+	const n, cloneAt = 40_000, 30_001
+	var x Index
+	var clone *Index
+	for i := range uint64(n) {
+		if i == cloneAt {
+			clone = x.Clone()
+		}
+		x.Add(0, 60_000, 3*i, 3*i+1+i%2) // now and then two together
+	}
+	for _, c := range []struct {
+		x    *Index
+		runs uint64
+	}{{&x, n}, {clone, cloneAt}} {
+		if at, ok := c.x.Find(3 * (c.runs - 1)); !ok || at < 60_000 {
+			t.Errorf("the last of %d is due at %d, %v", c.runs, at, ok)
+		}
+		due, ok := c.x.Pop(1 << 20)
+		if !ok || c.x.Len() != 0 {
+			t.Fatalf("of %d runs, %d members are left", c.runs, c.x.Len())
+		}
+		i := uint64(0)
+		for lo, hi := range due.All() {
+			if lo != 3*i || hi != 3*i+1+i%2 {
+				t.Fatalf("run %d is %d…%d", i, lo, hi)
+			}
+			i++
+		}
+		if i != c.runs {
+			t.Errorf("%d runs came up, want %d", i, c.runs)
+		}
+	}
+}
