@@ -84,9 +84,9 @@ func TestTwoOwners(t *testing.T) {
 	each(t, func(t *testing.T, on store) {
 		url := on.journal(t)
 		quiet := slog.New(slog.DiscardHandler)
-		beat := 100 * time.Millisecond
+		beat, messages := 100*time.Millisecond, 500
 		if on.soak {
-			beat = time.Second // a slower store
+			beat, messages = 500*time.Millisecond, 200 // a slower store
 		}
 		e := &either{limit: 10 * beat}
 		blind := "a" // the one that is not to have the queue
@@ -128,7 +128,7 @@ func TestTwoOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		linktest.Run(t, e, linktest.Options{Seed: seed(t), Life: time.Second, Messages: 500, Patience: clitest.Patience})
+		linktest.Run(t, e, linktest.Options{Seed: seed(t), Life: time.Second, Messages: messages, Patience: clitest.Patience})
 		after, err := e.Admin().Describe(t.Context(), "run")
 		if err != nil {
 			t.Fatal(err)
