@@ -58,6 +58,10 @@ type Result struct {
 	// Records, Bodies, Parts and Bytes are what this run has copied.
 	Records, Bodies, Parts uint64
 	Bytes                  int64
+	// Damaged is how many records were copied without their bodies, since those cannot be read in the source; Damage is what is wrong with the first
+	// of them that was met. The copy says of their messages that they are damaged.
+	Damaged uint64
+	Damage  error
 	// Verified are the records that were compared at the end, bodies included.
 	Verified uint64
 	Err      error
@@ -171,7 +175,7 @@ func (c *job) stream(ctx context.Context, name string) Result {
 	if err != nil {
 		return Result{Stream: name, Err: err}
 	}
-	s := &stream{job: c, name: name, r: r, same: map[string]bool{}, res: Result{Stream: name}}
+	s := &stream{job: c, name: name, r: r, same: map[string]bool{}, damaged: map[uint64]bool{}, res: Result{Stream: name}}
 	for range maxLives {
 		if err = s.run(ctx); !errors.Is(err, errNewLife) {
 			break

@@ -89,7 +89,7 @@ func (c *job) measure(ctx context.Context, name string, found *LimitError) error
 	if there.UID == info.UID {
 		done = there.End
 	}
-	s := &stream{job: c, name: name, r: r}
+	s := &stream{job: c, name: name, r: r, damaged: map[uint64]bool{}}
 	suspects, err := s.live(ctx, done, info.Low)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *job) measure(ctx context.Context, name string, found *LimitError) error
 			suspects = append(suspects, rec.First) // unless its body is discarded
 		}
 	}
-	for rec, err := range r.ReadBodies(ctx, suspects) {
+	for rec, err := range s.bodies(ctx, suspects) {
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (s *stream) flush(ctx context.Context, batch []*journal.Record) error {
 		}
 	}
 	bodies := map[uint64]*journal.Record{}
-	for rec, err := range s.r.ReadBodies(ctx, first) {
+	for rec, err := range s.bodies(ctx, first) {
 		if err != nil {
 			return err
 		}
@@ -93,6 +93,7 @@ func (s *stream) flush(ctx context.Context, batch []*journal.Record) error {
 		if rec.BodyLen > 0 {
 			b := bodies[rec.First]
 			switch {
+			case b == nil && s.damaged[rec.First]:
 			case b == nil:
 				s.lacking++
 			case b.BodyCRC != rec.BodyCRC || b.BodyLen != rec.BodyLen:
@@ -159,7 +160,7 @@ func (s *stream) bridge(ctx context.Context, info journal.Info) error {
 	if err != nil {
 		return err
 	}
-	for rec, err := range s.r.ReadBodies(ctx, live) {
+	for rec, err := range s.bodies(ctx, live) {
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type stream struct {
 	// are at or before where the source ends by then, and have to be copied too; of metas, the snapshots that stand for them.
 	lacking int
 	dead    []journal.Range // bodies that the source no longer has
+	damaged map[uint64]bool // records of the source whose bodies cannot be read
 	same    map[string]bool // parts that never change, and are known to be in the target
 	res     Result
 }
@@ -227,7 +228,7 @@ func (s *stream) beginning(ctx context.Context, info journal.Info) (journal.Info
 	if err != nil {
 		return from, err
 	}
-	for rec, err := range s.r.ReadBodies(ctx, live) {
+	for rec, err := range s.bodies(ctx, live) {
 		if err != nil {
 			return from, err
 		}

@@ -91,9 +91,9 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 		last   uint64
 		n, crc uint32
 	}
-	read := func(r journal.Reader) (map[uint64]sum, error) {
+	read := func(records iter.Seq2[*journal.Record, error]) (map[uint64]sum, error) {
 		have := map[uint64]sum{}
-		for rec, err := range r.ReadBodies(ctx, first) {
+		for rec, err := range records {
 			if err != nil {
 				return nil, err
 			}
@@ -102,11 +102,11 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 		return have, nil
 	}
 	// The copy first: what is missing in it must be missing in the source by then.
-	copied, err := read(s.h)
+	copied, err := read(s.h.ReadBodies(ctx, first))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrVerify, err)
 	}
-	source, err := read(s.r)
+	source, err := read(s.bodies(ctx, first))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 			return fmt.Errorf("%w: the body of the record at seq %d is missing%s", ErrVerify, seq, s.lookAgain(ctx, seq, len(copied), len(first)))
 		case inSource && got != want:
 			return fmt.Errorf("%w: the body of the record at seq %d is another one", ErrVerify, seq)
-		case inCopy && !inSource:
+		case inCopy && !inSource && !s.damaged[seq]:
 			s.dead = append(s.dead, journal.Range{From: seq, To: got.last})
 		}
 	}

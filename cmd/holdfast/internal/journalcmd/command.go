@@ -164,6 +164,7 @@ type dumper struct {
 	streams  []string
 	from, to uint64
 	bodies   bool
+	faults   int
 }
 
 func dump(a *cli.App) *cobra.Command {
@@ -172,7 +173,7 @@ func dump(a *cli.App) *cobra.Command {
 		Use:   "dump URL",
 		Short: "Show the records of a store as JSON, one a line",
 		Long: `Show the records of a store as JSON, one a line, with their events where the stream is a queue's, and in base64 with --bodies what
-they hold of messages.` + urls + journals.Help(),
+they hold of messages. Behind what is damaged it goes on: the record says so in "error" or "body_error", and it exits with 1.` + urls + journals.Help(),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			j, err := open(cmd.Context(), a, args[0])
@@ -206,10 +207,26 @@ func (d *dumper) run(ctx context.Context, j journal.Journal) error {
 		if err != nil {
 			return err
 		}
-		for rec, err := range r.ReadMeta(ctx, d.from, d.to) {
+		if err := d.stream(ctx, r, info); err != nil {
+			return err
+		}
+	}
+	if d.faults > 0 {
+		return fmt.Errorf("%d faults", d.faults)
+	}
+	return nil
+}
+
+// stream shows the records of a stream. Behind damage it goes on at the next record.
+func (d *dumper) stream(ctx context.Context, r journal.Reader, info journal.Info) error {
+	for from := max(d.from, info.Low); from <= min(d.to, info.End); {
+		var damage error
+		for rec, err := range r.ReadMeta(ctx, from, d.to) {
 			if err != nil {
-				return err
+				damage = err
+				break
 			}
+			from = rec.Last() + 1
 			o, err := d.record(ctx, r, info.Name, rec)
 			if err != nil {
 				return err
@@ -218,6 +235,20 @@ func (d *dumper) run(ctx context.Context, j journal.Journal) error {
 				return err
 			}
 		}
+		if damage == nil {
+			return nil
+		}
+		var at *journal.CorruptError
+		if !errors.As(damage, &at) {
+			return damage
+		}
+		d.faults++
+		from = max(from, at.Seq)
+		o := cli.Object{{Name: "stream", Value: info.Name}, {Name: "seq", Value: from}, {Name: "error", Value: damage.Error()}}
+		if err := cli.WriteJSON(d.a.Out, o); err != nil {
+			return err
+		}
+		from++
 	}
 	return nil
 }
@@ -235,7 +266,9 @@ func (d *dumper) record(ctx context.Context, r journal.Reader, stream string, re
 		var events []cli.Object
 		for e, err := range broker.ReadEvents(rec) {
 			if err != nil {
-				return nil, fmt.Errorf("stream %q: %w", stream, err)
+				d.faults++
+				o = append(o, cli.Pair{Name: "error", Value: err.Error()})
+				break
 			}
 			events = append(events, eventObject(e.Seq, e.Count, e.Bodyless, e.Undoes, e.Event))
 		}
@@ -245,6 +278,10 @@ func (d *dumper) record(ctx context.Context, r journal.Reader, stream string, re
 		return o, nil
 	}
 	for full, err := range r.ReadBodies(ctx, []uint64{rec.First}) {
+		if errors.Is(err, journal.ErrCorrupt) {
+			d.faults++
+			return append(o, cli.Pair{Name: "body_error", Value: err.Error()}), nil
+		}
 		if err != nil {
 			return nil, err
 		}

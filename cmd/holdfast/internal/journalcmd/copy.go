@@ -30,7 +30,10 @@ It may be interrupted, and goes on where it was when it is run again. Brokers ma
 once; what they store after a stream was finished is copied by another run. Nobody else may use DST until the last run is over, and none of
 its streams may have been written to by others. At the end everything is read again and compared.
 
-It exits with 1 if a stream could not be copied, or differs.` + urls + journals.Help(),
+Records whose bodies cannot be read in SRC are copied without them, and that is told: the copied queue parks their messages, and serves
+everything else.
+
+It exits with 1 if a stream could not be copied, differs, or lacks bodies.` + urls + journals.Help(),
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runCopy(cmd.Context(), a, args[0], args[1], o)
@@ -74,11 +77,13 @@ func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options)
 	stop := a.Err.Progress(p.text)
 	results, err := copier.Copy(ctx, src, dst, o)
 	stop()
-	failed := 0
+	failed, damaged := 0, 0
 	for i := range results {
 		if results[i].Err != nil {
 			failed++
 			results[i].Err = tooLarge(results[i].Err, to)
+		} else if results[i].Damaged > 0 {
+			damaged++
 		}
 		if _, err := a.Out.Write([]byte(copyLine(&results[i]))); err != nil {
 			return err
@@ -92,6 +97,8 @@ func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options)
 		return fmt.Errorf("%d of %d streams were not copied", failed, len(results))
 	case err != nil:
 		return tooLarge(err, to)
+	case damaged > 0:
+		return fmt.Errorf("in %d of %d streams the source has bodies that cannot be read: everything else is copied", damaged, len(results))
 	}
 	a.Say("%d streams are copied", len(results))
 	return nil
@@ -135,6 +142,9 @@ func copyLine(r *copier.Result) string {
 	}
 	if r.Dropped {
 		b.WriteString(", dropped")
+	}
+	if r.Damaged > 0 {
+		fmt.Fprintf(&b, "; without the bodies of %d records, which cannot be read in the source: %s", r.Damaged, strings.ReplaceAll(r.Damage.Error(), "\n", "; "))
 	}
 	if r.SourceEnd > r.End {
 		fmt.Fprintf(&b, "; the source is at seq %d by now", r.SourceEnd)

@@ -47,6 +47,7 @@ func gauges() []queueMetric {
 	}
 	return []queueMetric{
 		gauge("depth", "Messages in the queue, in whatever state.", func(q *broker.QueueMetrics) float64 { return float64(q.Stats.Depth) }),
+		gauge("damaged", "Messages whose bodies are known to be unreadable; they are among the parked ones.", func(q *broker.QueueMetrics) float64 { return float64(q.Stats.Damaged) }),
 		gauge("bytes", "Attributes and bodies of all messages in the queue.", func(q *broker.QueueMetrics) float64 { return float64(q.Stats.Bytes) }),
 		gauge("oldest_age_seconds", "How long ago the oldest message was stored.", func(q *broker.QueueMetrics) float64 { return float64(q.Stats.OldestAge) / 1000 }),
 		gauge("credit_outstanding", "Messages that receivers are willing to take now.", func(q *broker.QueueMetrics) float64 { return float64(q.Stats.CreditOutstanding) }),
@@ -88,7 +89,7 @@ func counters() []queueMetric {
 		counter("released_total", "Messages that receivers gave back uncounted.", func(s *queue.Stats) uint64 { return s.Released }),
 		counter("lease_expired_total", "Messages whose receiver let its lease run out.", func(s *queue.Stats) uint64 { return s.LeaseExpired }),
 		counter("disconnected_total", "Messages that came back because their receiver was lost or closed.", func(s *queue.Stats) uint64 { return s.Disconnected }),
-		counter("parked_total", "Messages parked because they failed too often.", func(s *queue.Stats) uint64 { return s.ParkedEver }),
+		counter("parked_total", "Messages parked because they failed too often, or cannot be read.", func(s *queue.Stats) uint64 { return s.ParkedEver }),
 		counter("unparked_total", "Parked messages that were made ready again.", func(s *queue.Stats) uint64 { return s.Unparked }),
 		counter("dedup_evictions_total", "Producers that were forgotten for want of room.", func(s *queue.Stats) uint64 { return s.ProducersEvicted }),
 		counter("dedup_id_evictions_total", "Dedup ids that were forgotten within their window for want of room.", func(s *queue.Stats) uint64 { return s.DedupIDsEvicted }),

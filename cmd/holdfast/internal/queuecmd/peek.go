@@ -23,7 +23,7 @@ func (g *group) peek() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "peek QUEUE", Short: "Look at messages without receiving them",
 		Long: `Look at messages without receiving them: nothing is leased, counted or put out of order. With --output json each
-message is an object on a line of its own, with its whole body (base64 where it is not UTF-8).`,
+message is an object on a line of its own, with its whole body (base64 where it is not UTF-8). Of one whose body cannot be read, it says why.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := holdfast.PeekOptions{From: from, Limit: limit, Bodies: true}
@@ -71,9 +71,13 @@ func peekRow(m *holdfast.PeekedMessage) []string {
 	if m.Due != 0 {
 		due = clock(m.Due)
 	}
+	body := cli.Clip(m.Message.Body, 60)
+	if m.Error != "" {
+		body = "damaged: " + m.Error
+	}
 	return []string{
 		number(m.Seq), m.State.String(), strconv.Itoa(m.Deliveries), cli.FormatSize(int64(m.Size)), clock(m.StoredAt), due,
-		cli.Clip(m.Message.Body, 60),
+		body,
 	}
 }
 
@@ -90,6 +94,12 @@ func peekObject(name string, m *holdfast.PeekedMessage) cli.Object {
 	}
 	if m.Target != "" {
 		o = append(o, cli.Pair{Name: "target", Value: m.Target})
+	}
+	if m.Damaged {
+		o = append(o, cli.Pair{Name: "damaged", Value: true})
+	}
+	if m.Error != "" {
+		return append(o, cli.Pair{Name: "error", Value: m.Error})
 	}
 	o = append(o, cli.MessageObject(&m.Message)...)
 	if hops := cli.Hops(m.Hops); hops != nil {

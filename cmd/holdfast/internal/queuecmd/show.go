@@ -29,7 +29,8 @@ func (g *group) list() *cobra.Command {
 		Long: `List all queues. With --output json each is an object on a line of its own.
 
 READY includes messages that wait for one before them with the same ordering key, DELAYED those that wait to be tried again;
-"queue describe" tells them apart.`,
+"queue describe" tells them apart. STATE says how many messages are damaged: their bodies cannot be read, and they are parked. "queue peek
+--state parked" names them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.look(cmd.Context(), nil, func(ctx context.Context, ad holdfast.Admin) error {
 				all, err := g.listAll(ctx, ad)
@@ -104,9 +105,17 @@ func state(q *holdfast.QueueInfo) string {
 	case q.Stats.StorageFull:
 		return "storage full"
 	case q.Paused:
-		return "paused"
+		return "paused" + damaged(q)
 	}
-	return "ready"
+	return "ready" + damaged(q)
+}
+
+// damaged says how many messages of a queue cannot be read, if there are any.
+func damaged(q *holdfast.QueueInfo) string {
+	if n := q.Stats.Damaged; n > 0 {
+		return fmt.Sprintf(", %d damaged", n)
+	}
+	return ""
 }
 
 func (g *group) describe() *cobra.Command {
@@ -145,8 +154,12 @@ func (g *group) describe() *cobra.Command {
 func (g *group) describeTable(q *holdfast.QueueInfo) error {
 	rows := [][]string{
 		{"queue", q.Name}, {"state", state(q)}, {"owner", q.Owner}, {"epoch", number(q.Epoch)},
-		{"stream uid", hex.EncodeToString(q.StreamUID[:])}, {"", ""},
+		{"stream uid", hex.EncodeToString(q.StreamUID[:])},
 	}
+	if q.Damage != "" {
+		rows = append(rows, []string{"damage", q.Damage})
+	}
+	rows = append(rows, []string{"", ""})
 	for _, o := range []cli.Object{configObject(&q.Config), messagesObject(&q.Stats), countersObject(&q.Stats), presentObject(&q.Stats)} {
 		for _, p := range o {
 			value := fmt.Sprint(p.Value)
@@ -175,6 +188,9 @@ func infoObject(q *holdfast.QueueInfo) cli.Object {
 	o := cli.Object{{Name: "name", Value: q.Name}, {Name: "state", Value: state(q)}, {Name: "ready", Value: q.Ready}}
 	if q.Error != "" {
 		o = append(o, cli.Pair{Name: "error", Value: q.Error})
+	}
+	if q.Damage != "" {
+		o = append(o, cli.Pair{Name: "damage", Value: q.Damage})
 	}
 	o = append(o, cli.Pair{Name: "owner", Value: q.Owner})
 	if !q.Ready {
@@ -210,7 +226,8 @@ func configObject(c *queue.Config) cli.Object {
 func messagesObject(s *queue.Stats) cli.Object {
 	return cli.Object{
 		{Name: "depth", Value: s.Depth}, {Name: "ready", Value: s.Ready}, {Name: "blocked", Value: s.Blocked}, {Name: "delayed", Value: s.Delayed},
-		{Name: "retrying", Value: s.Retrying}, {Name: "in_flight", Value: s.InFlight}, {Name: "parked", Value: s.Parked}, {Name: "moving", Value: s.Moving},
+		{Name: "retrying", Value: s.Retrying}, {Name: "in_flight", Value: s.InFlight}, {Name: "parked", Value: s.Parked}, {Name: "damaged", Value: s.Damaged},
+		{Name: "moving", Value: s.Moving},
 		{Name: "bytes", Value: s.Bytes}, {Name: "oldest_age_ms", Value: s.OldestAge},
 	}
 }

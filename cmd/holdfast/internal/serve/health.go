@@ -3,8 +3,11 @@ package serve
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,7 +79,7 @@ func (s *state) Server() (rpc.Metrics, bool) {
 }
 
 // ready tells whether everything that is stored can be used, and in words how it stands. A queue that cannot be opened
-// does not make the broker unready: the others are served.
+// does not make the broker unready: the others are served. Nor do messages that cannot be read, whose queues are named.
 func (s *state) ready() (bool, string) {
 	phase, b, _ := s.get()
 	if phase != "" {
@@ -93,6 +96,23 @@ func (s *state) ready() (bool, string) {
 		text += fmt.Sprintf("; %d brokers share the journal", n.Metrics().Members["live"])
 	}
 	return opening == 0, text
+}
+
+// maxNamed bounds the queues that are named.
+const maxNamed = 20
+
+// damage names queues with messages that cannot be read. They are ready all the same: everything else in them is handed out.
+func damage(queues map[string]uint64) string {
+	var b strings.Builder
+	names := slices.Sorted(maps.Keys(queues))
+	for i, name := range names {
+		if i == maxNamed {
+			fmt.Fprintf(&b, "\nand %d more queues with damaged messages", len(names)-i)
+			break
+		}
+		fmt.Fprintf(&b, "\nqueue %q: %d damaged messages", name, queues[name])
+	}
+	return b.String()
 }
 
 // queuePatience bounds how long the owner of a queue may take to answer.
@@ -117,7 +137,11 @@ func (s *state) readyQueue(ctx context.Context, name string) (bool, string) {
 	case !info.Ready:
 		return false, info.Error
 	}
-	return true, fmt.Sprintf("ready at %s, epoch %d", info.Owner, info.Epoch)
+	text := fmt.Sprintf("ready at %s, epoch %d", info.Owner, info.Epoch)
+	if n := info.Stats.Damaged; n > 0 {
+		text += damage(map[string]uint64{name: n})
+	}
+	return true, text
 }
 
 // handler serves health and metrics, and profiles if that is asked for.
@@ -131,7 +155,10 @@ func (s *state) handler(metrics http.Handler, profiles bool) http.Handler {
 		if name := r.URL.Query().Get("queue"); name != "" {
 			ok, text = s.readyQueue(r.Context(), name)
 		} else {
-			ok, text = s.ready()
+			if ok, text = s.ready(); ok {
+				_, b, _ := s.get()
+				text += damage(b.Damaged(r.Context()))
+			}
 		}
 		if ok {
 			code = http.StatusOK
