@@ -60,6 +60,7 @@ type owner struct {
 	buffered atomic.Bool  // durability of the queue, for whoever opens a sender
 	more     atomic.Int64 // bytes that its senders have beyond their first windows: see takeMore
 	metrics  ownerMetrics
+	doubted  atomic.Bool   // nothing more is handed out; see doubt
 	done     chan struct{} // closed by Stopped
 	err      error         // why it stopped; read after done
 

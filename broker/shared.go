@@ -148,17 +148,37 @@ func elsewhere(err error) bool {
 	return errors.Is(err, ErrElsewhere) || errors.Is(err, holdfast.ErrNoQueue)
 }
 
-// errInvalid ends a queue that has something to hand out while others may have taken it.
-var errInvalid = fmt.Errorf("%w: this broker could not tell the others in time that it lives", holdfast.ErrUnavailable)
+// ErrLapsed ends a queue that others may have taken, since its broker could not tell them in time that it lives.
+var ErrLapsed = fmt.Errorf("%w: this broker could not tell the others in time that it lives", holdfast.ErrUnavailable)
 
 // hand hands messages to a receiver, unless the broker may have been replaced without knowing it yet: then nothing more
 // goes out (G5).
 func (r *receiver) hand(out []holdfast.Run) {
-	if c := r.o.b.o.Cluster; c != nil && !c.Valid() {
-		r.o.actor.Fail(errInvalid)
+	if c := r.o.b.o.Cluster; c != nil && (r.o.doubted.Load() || !c.Valid()) {
+		r.o.doubt()
 		return
 	}
 	r.ev.Deliver(out)
+}
+
+// doubtFor is how long a queue that others may have taken asks the journal whether they have.
+const doubtFor = 750 * time.Millisecond
+
+// doubt ends a queue that has something to hand out while others may have taken it. If they have, and the journal says so in time, it ends as fenced,
+// and says so; else with ErrLapsed. What was to be handed out meanwhile comes to its receivers again by way of whoever has the queue then.
+func (o *owner) doubt() {
+	if o.doubted.Swap(true) {
+		return
+	}
+	asked := o.b.background(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, doubtFor)
+		defer cancel()
+		_ = o.actor.CheckOwner(ctx) // if it was fenced, it stops for that reason, and what follows has no effect
+		o.actor.Fail(ErrLapsed)
+	})
+	if !asked {
+		o.actor.Fail(ErrLapsed)
+	}
 }
 
 // configOf returns the configuration of a queue, wherever it is.

@@ -65,6 +65,7 @@ type gate struct {
 	blind  map[string][]byte // what Members returns instead, if not nil
 	holds  map[string]*hold  // of Acquire, by stream
 	opens  map[string]*hold  // of Open, likewise
+	stored func()            // called once, when the next append is stored and before it is answered
 }
 
 // hold holds a call up.
@@ -194,7 +195,15 @@ func (s gatedStream) Append(ctx context.Context, after uint64, rec *journal.Reco
 	if err := s.g.pass(ctx); err != nil {
 		return err
 	}
-	return s.Stream.Append(ctx, after, rec)
+	err := s.Stream.Append(ctx, after, rec)
+	s.g.mu.Lock()
+	f := s.g.stored
+	s.g.stored = nil
+	s.g.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	return err
 }
 
 func (s gatedStream) Info(ctx context.Context) (journal.Info, error) {

@@ -2,11 +2,9 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/holdfastmq/holdfast"
 	"github.com/holdfastmq/holdfast/broker"
 )
 
@@ -142,16 +140,13 @@ func (n *Node) due(held []broker.Held, valid bool) (due []string) {
 	return due
 }
 
-// errLapsed ends the streams of a queue whose broker is not valid.
-var errLapsed = fmt.Errorf("%w: this broker could not tell the others in time that it lives", holdfast.ErrUnavailable)
-
 // yield gives up a queue that may have been taken. If the store can be asked, what it says is the better reason: a broker that stood still says
 // within a heartbeat that it was fenced, also where the store takes a moment for that. Nothing goes in or out meanwhile.
 func (n *Node) yield(ctx context.Context, name string) {
 	limited, cancel := context.WithTimeout(ctx, n.o.Heartbeat*3/4)
 	defer cancel()
 	_ = n.b.CheckOwner(limited, name) // if it was fenced, it stops for that reason, and what follows has no effect
-	n.b.Yield(name, errLapsed)
+	n.b.Yield(name, broker.ErrLapsed)
 }
 
 // busy is a set of names.

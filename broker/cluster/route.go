@@ -89,7 +89,7 @@ func (n *Node) Stopped(queue string, err error) {
 	now := n.now()
 	var panicked *persistent.PanicError
 	switch {
-	case err == nil, n.closing, errors.Is(err, broker.ErrElsewhere), errors.Is(err, errLapsed), errors.Is(err, context.Canceled):
+	case err == nil, n.closing, errors.Is(err, broker.ErrElsewhere), errors.Is(err, broker.ErrLapsed), errors.Is(err, context.Canceled):
 	case errors.Is(err, holdfast.ErrNoQueue):
 		n.table.Gone(queue)
 		delete(n.failed, queue)
