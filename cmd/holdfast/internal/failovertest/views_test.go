@@ -84,7 +84,8 @@ func TestTwoOwners(t *testing.T) {
 	each(t, func(t *testing.T, on store) {
 		url := on.journal(t)
 		quiet := slog.New(slog.DiscardHandler)
-		beat, messages := 100*time.Millisecond, 500
+		// Each time that one is fenced it waits twice as long: more messages than that, and both wait for longer than a receiver that ends has time.
+		beat, messages := 100*time.Millisecond, 150
 		if on.soak {
 			beat, messages = 500*time.Millisecond, 200 // a slower store
 		}
