@@ -3,6 +3,7 @@ package holdfast
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastmq/holdfast/message"
 )
@@ -97,8 +98,9 @@ type frame struct {
 	// first is the producer seq of the first message, 0 while it has none: until the frame is handed to the link.
 	first uint64
 	count int // messages
-	// sentOn is the stream on which it was sent last.
+	// sentOn is the stream on which it was sent last, and sentAt when.
 	sentOn *senderStream
+	sentAt time.Time
 
 	cells []*cell
 	off   int   // slot of the first message, counted from the start of cells
@@ -198,7 +200,7 @@ func (f *frame) seal() {
 
 // split cuts a sealed frame behind its first n messages and returns the rest.
 func (f *frame) split(n int) *frame {
-	rest := &frame{no: f.no, count: f.count - n, off: f.off, cells: f.cells, sentOn: f.sentOn}
+	rest := &frame{no: f.no, count: f.count - n, off: f.off, cells: f.cells, sentOn: f.sentOn, sentAt: f.sentAt}
 	if f.first != 0 {
 		rest.first = f.first + uint64(n)
 	}

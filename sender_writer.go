@@ -15,6 +15,12 @@ const (
 	smallFrames = 8
 	// largeFrame is the size in bytes from which a frame is sent however many are in flight.
 	largeFrame = 64 << 10
+	// slowAnswer is from when on a frame that is in flight makes a frame of fewer than fewMessages wait for its answer: a broker that takes so long
+	// has much to do, and a few messages together cost it little more than one.
+	slowAnswer  = 4 * time.Millisecond
+	fewMessages = 8
+	// rarely is how long ago the last frame was sent by a sender of which it is not to be expected that more messages come at once.
+	rarely = time.Millisecond
 	// waitTold is how long the sender waits before it says so.
 	waitTold = time.Second
 )
@@ -151,7 +157,7 @@ func (s *Sender) plan() (action, time.Duration) {
 				return s.plan()
 			}
 			s.waits.why(st.reason())
-		} else if st.unanswered < smallFrames || s.pending.head.size() >= largeFrame || s.pending.head != s.open {
+		} else if st.unanswered < smallFrames && !s.gathers() || s.pending.head.size() >= largeFrame || s.pending.head != s.open {
 			return actSeal, 0
 		}
 	}
@@ -161,14 +167,24 @@ func (s *Sender) plan() (action, time.Duration) {
 	return actWait, 0
 }
 
+// gathers tells whether the first pending frame is better sent with more messages, once what is in flight is answered.
+func (s *Sender) gathers() bool {
+	f := s.flight.head
+	return f != nil && s.pending.head.count < fewMessages && time.Since(f.sentAt) > slowAnswer
+}
+
 // sendAlone sends the open frame at once, by the caller's goroutine, and reports whether it did. That is done where the writer has nothing to do, and
-// nothing is in flight that this frame would better grow behind: waking the writer would cost more than all the rest. It gives the lock away.
+// this frame would not better grow behind what is in flight, since nothing is or the sender sends rarely: waking the writer would cost more than
+// all the rest. It gives the lock away.
 //
 // Not so for callers who wait for the answer, since there may be many of them that have just been woken by one: their messages are to be in one frame.
 func (s *Sender) sendAlone() bool {
 	st := s.stream
-	if !s.idle || s.alone || st == nil || s.flight.head != nil || s.held != nil || s.pending.head != s.open || s.admitted > 0 || s.renew || s.closing ||
-		st.unanswered > 0 || st.waits || len(s.dead) > 0 || !st.credit() {
+	if !s.idle || s.alone || st == nil || s.resend != nil || s.held != nil || s.pending.head != s.open || s.admitted > 0 || s.renew || s.closing ||
+		st.waits || len(s.dead) > 0 || !st.credit() {
+		return false
+	}
+	if (s.flight.head != nil || st.unanswered > 0) && (st.unanswered >= smallFrames || time.Since(st.used) < rarely || s.gathers()) {
 		return false
 	}
 	s.alone = true
@@ -242,7 +258,7 @@ func (s *Sender) transmit(f *frame) {
 	st.bytes += uint64(len(f.buf))
 	st.unanswered++
 	st.used = time.Now()
-	f.sentOn = st
+	f.sentOn, f.sentAt = st, st.used
 	s.stats.Frames++
 	first, buf := f.first, f.buf
 	s.mu.Unlock()
