@@ -29,7 +29,7 @@ func TestBacklogIsCheap(t *testing.T) {
 		testBacklog(t, &backlog{200 * mib, time.Second, func(int) holdfast.Message { return holdfast.Message{Body: body} }}, counts(300_000, 10_000_000))
 	})
 	t.Run("special", func(t *testing.T) {
-		testBacklog(t, &backlog{600 * mib, 5 * time.Second, func(i int) holdfast.Message {
+		testBacklog(t, &backlog{600 * mib, time.Second, func(i int) holdfast.Message {
 			m := holdfast.Message{Body: body, Key: fmt.Sprintf("key-%d", i), TTL: 48*time.Hour + time.Duration(i%1_000_003)*time.Millisecond}
 			if i > 0 { // there must be one to receive
 				m.Delay = time.Hour + time.Duration(i*7919%86_400_000)*time.Millisecond
