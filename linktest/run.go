@@ -30,6 +30,9 @@ type Options struct {
 	Consumers int
 	// Patience is how long the run may take in all. Default 1 h, which is meant for virtual time.
 	Patience time.Duration
+	// Heal, if set, is called when faults are to end: all is handled, and consumers are about to be ended, who answer what they have
+	// within the time that Consume has for it. It ends those faults that are not of Run's making.
+	Heal func()
 }
 
 // Run sends and consumes a queue by random, over a link that fails by random, and then compares what users were told with what
@@ -70,6 +73,9 @@ func Run(t testing.TB, link holdfast.Link, o Options) {
 		<-time.After(100 * time.Millisecond)
 	}
 	f.Heal()
+	if o.Heal != nil {
+		o.Heal()
+	}
 	cancel()
 	consumers.Wait()
 	h.judge()

@@ -111,12 +111,11 @@ func TestRandomCuts(t *testing.T) {
 				ch := &chaos{dial: s.net.dial, life: 100*time.Millisecond + time.Duration(rng.IntN(2000))*time.Millisecond, rng: rng}
 				c, err := client.Dial(t.Context(), client.Options{Dialer: ch.connect, Lazy: true, Logger: quiet})
 				check(t, err)
-				o := linktest.Options{Seed: seed}
+				o := linktest.Options{Seed: seed, Heal: ch.heal}
 				if rng.IntN(3) == 0 { // streams that break by themselves too
 					o.Life, o.Lag = time.Second, 5*time.Millisecond
 				}
 				linktest.Run(t, &reliableAdmin{c, s.broker}, o)
-				ch.heal()
 				<-time.After(time.Minute) // for stragglers on the way
 				c.Close()
 				s.stop()
