@@ -15,8 +15,10 @@ import (
 const (
 	// defaultDrain is how long running handlers may go on after the end, if the user says nothing.
 	defaultDrain = 30 * time.Second
-	// settleTime is how long a consumer waits at its end for handlers that were told to stop, and then for answers.
+	// settleTime is how long a consumer waits at its end for handlers that were told to stop.
 	settleTime = 5 * time.Second
+	// answerTime is how long it then waits for answers: long enough to notice that a connection is silent (10 s) and to ask over another.
+	answerTime = 20 * time.Second
 )
 
 // ConsumeOptions are how a queue is consumed. The zero value means the defaults; negative numbers are errors, reported
@@ -85,7 +87,7 @@ func GiveBack(err error) error {
 
 // Consume calls handler for each message of the queue until ctx ends, and then drains: it takes nothing more, gives back what no
 // handler has begun with, lets running handlers finish for DrainTimeout (then their contexts end), and waits until
-// everything is answered. It returns nil if that went well.
+// everything is answered, for 20 s at most. It returns nil if that went well.
 //
 // A message is acknowledged when handler returns nil. When it returns an error or panics, the message is given back as failed, and
 // comes again by the queue's retry policy until the limit of deliveries, if there is one; RetryAfter and GiveBack
@@ -173,7 +175,7 @@ func (c *intake) drain(running *sync.WaitGroup, cut context.CancelCauseFunc, tim
 		c.dirty = true
 		c.mu.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	return errors.Join(err, c.finish(ctx))
 }
