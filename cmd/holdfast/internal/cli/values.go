@@ -30,8 +30,13 @@ func (s *Size) Set(text string) error {
 		}
 	}
 	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n < 0 || n*float64(factor) > math.MaxInt64/2 || n != n {
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange), n != n:
 		return fmt.Errorf("%q is not a size like 4096, 64KiB or 1.5GB", text)
+	case n < 0:
+		return fmt.Errorf("%q is a negative size", text)
+	case n*float64(factor) > math.MaxInt64/2:
+		return fmt.Errorf("%q is too large, want at most %s", text, FormatSize(math.MaxInt64/2))
 	}
 	*s = Size(n * float64(factor))
 	return nil

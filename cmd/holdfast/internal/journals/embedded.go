@@ -4,9 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfastmq/holdfast/journal/segment/vfs"
 )
 
 // DefaultScheme is the scheme of the embedded journal that is taken where nobody chose one.
@@ -104,4 +109,72 @@ func (u *URL) checkKind() error {
 		return &KindError{Dir: u.Place, Scheme: u.Scheme, Found: found}
 	}
 	return nil
+}
+
+// anySize is the largest size that can be written.
+const anySize = cli.Size(math.MaxInt64 / 2)
+
+// sizeOption is an option of an embedded journal that counts bytes.
+type sizeOption struct {
+	name string
+	// least and most are the values that the driver takes; 0 always means its default.
+	least, most cli.Size
+	set         func(cli.Size)
+}
+
+// sizes reads options that count bytes. Faults are reported together, and match ErrURL.
+func (u *URL) sizes(options ...sizeOption) error {
+	var errs []error
+	for _, o := range options {
+		text, ok := u.option(o.name)
+		if !ok {
+			continue
+		}
+		var s cli.Size
+		err := s.Set(text)
+		if err == nil && s != 0 && (s < o.least || s > o.most) {
+			err = fmt.Errorf("is %s, want %s up to %s, or 0 for its default", &s, &o.least, &o.most)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w: option %s: %w", ErrURL, o.name, err))
+			continue
+		}
+		o.set(s)
+	}
+	return errors.Join(errs...)
+}
+
+// flag reads an option that is true or false, false if it is not there. A fault matches ErrURL.
+func (u *URL) flag(name string) (bool, error) {
+	text, ok := u.option(name)
+	if !ok {
+		return false, nil
+	}
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%w: option %s: %q is not true or false", ErrURL, name, text)
+	}
+	return v, nil
+}
+
+// checkReserve refuses to keep more space free than the file system of a directory has, which would refuse every send.
+func checkReserve(dir string, reserve int64) error {
+	if reserve == 0 {
+		return nil
+	}
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return nil //nolint:nilerr // the driver says what is wrong with the directory
+	}
+	for {
+		_, total, err := vfs.OS().Space(at)
+		if err == nil && total > 0 && uint64(reserve) >= total {
+			return fmt.Errorf("%w: option reserve: is %s, and the file system of %s has %s in all", ErrURL, cli.FormatSize(reserve), dir, cli.FormatSize(int64(total)))
+		}
+		if parent := filepath.Dir(at); err != nil && parent != at {
+			at = parent // it is not there yet
+			continue
+		}
+		return nil
+	}
 }

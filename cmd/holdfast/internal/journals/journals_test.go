@@ -22,6 +22,8 @@ func TestURLs(t *testing.T) {
 		{"hbase://h/t?sinced=true", `unknown option "sinced"; known are bucket-bytes`}, {"hbase://h/t", "say synced=true in the URL"},
 		{"segment:", "segment: without a directory"}, {"segment:" + dir + "?cache=1MiB", `unknown option "cache"; known are accept-loss, ballast, max-record, reserve, segment`},
 		{"segment:" + dir + "?segment=lots", `option segment: "lots" is not a size`},
+		{"segment:" + dir + "?segment=1KiB", "option segment: is 1KiB, want 64KiB up to 1GiB"}, {"segment:" + dir + "?max-record=-1&ballast=-2", `option ballast: "-2" is a negative size`},
+		{"pebble:" + dir + "?max-record=1TiB", "option max-record: is 1TiB, want 1B up to 1GiB"}, {"segment:" + dir + "?reserve=9e9TiB", `option reserve: "9e9TiB" is too large`},
 	} {
 		j, err := journals.Open(t.Context(), c.url, journals.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), c.want) || j != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfastmq/holdfast/journal"
@@ -19,39 +18,16 @@ func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
 	if o.OnSync != nil {
 		po.OnCommit = func(c pebble.Commit) { o.OnSync(c.Sync.Seconds(), c.Calls) }
 	}
-	var errs []error
-	for _, f := range []struct {
-		name string
-		set  func(cli.Size)
-	}{
-		{"memtable", func(s cli.Size) { po.MemTableBytes = int(s) }},
-		{"cache", func(s cli.Size) { po.CacheBytes = int(s) }},
-		{"reserve", func(s cli.Size) { po.ReserveBytes = int64(s) }},
-		{"ballast", func(s cli.Size) { po.BallastBytes = int64(s) }},
-		{"max-record", func(s cli.Size) { po.MaxRecordBytes = int(s) }},
-	} {
-		text, ok := u.option(f.name)
-		if !ok {
-			continue
-		}
-		var s cli.Size
-		if err := s.Set(text); err != nil {
-			errs = append(errs, fmt.Errorf("option %s: %w", f.name, err))
-			continue
-		}
-		f.set(s)
-	}
-	if text, ok := u.option("accept-loss"); ok {
-		accept, err := strconv.ParseBool(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("option accept-loss: %q is not true or false", text))
-		}
-		po.AcceptLoss = accept && !o.ReadOnly
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	if err := u.leftOver(); err != nil {
+	err := u.sizes(
+		sizeOption{"memtable", 1, anySize, func(s cli.Size) { po.MemTableBytes = int(s) }},
+		sizeOption{"cache", 1, anySize, func(s cli.Size) { po.CacheBytes = int(s) }},
+		sizeOption{"reserve", 1, anySize, func(s cli.Size) { po.ReserveBytes = int64(s) }},
+		sizeOption{"ballast", 1, anySize, func(s cli.Size) { po.BallastBytes = int64(s) }},
+		sizeOption{"max-record", 1, 1 << 30, func(s cli.Size) { po.MaxRecordBytes = int(s) }},
+	)
+	accept, wrong := u.flag("accept-loss")
+	po.AcceptLoss = accept && !o.ReadOnly
+	if err = errors.Join(err, wrong, u.leftOver(), checkReserve(u.Place, po.ReserveBytes)); err != nil {
 		return nil, err
 	}
 	j, err := pebble.Open(u.Place, po)

@@ -62,7 +62,7 @@ tab or as a member of the object, for "holdfast ack", "nack" and "extend".`,
 	}
 	fs := cmd.Flags()
 	f.connect.Register(fs)
-	fs.Int64Var(&f.count, "count", 0, "end after so many messages; 0 means without end")
+	fs.Int64Var(&f.count, "count", 0, "end after so many messages were handed out, those that come again included; 0 means without end")
 	fs.Var(&f.wait, "wait", "end when no message has come for this long; 0s means never")
 	fs.IntVar(&f.workers, "workers", 1, "commands that run at the same time, with --exec")
 	fs.StringVar(&f.exec, "exec", "", "shell `command` to run for each message")

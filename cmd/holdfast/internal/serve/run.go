@@ -105,11 +105,29 @@ func (p *process) check() (err error) {
 	if _, err := journals.Parse(p.f.journal); err != nil {
 		return cli.Usage(err)
 	}
+	if err := p.f.checkValues(); err != nil {
+		return err
+	}
 	if p.tls, p.certs, err = p.f.tlsConfig(); err != nil {
 		return cli.Usage(err)
 	}
 	p.policy, err = p.f.loadPolicy()
 	return cli.Usage(err)
+}
+
+// mostBody is more than any journal takes in a record, so that no journal needs to be opened to refuse it.
+const mostBody = 1 << 30
+
+// checkValues refuses what cannot be right, whatever the journal.
+func (f *flags) checkValues() error {
+	var errs []error
+	if f.expiry != 0 && f.expiry < 3*f.heartbeat { // 0 means the default
+		errs = append(errs, cli.Usagef("--expiry is %s, want at least three times --heartbeat, which is %s", &f.expiry, &f.heartbeat))
+	}
+	if f.maxBody > mostBody {
+		errs = append(errs, cli.Usagef("--max-body is %s, want at most %s", &f.maxBody, cli.FormatSize(mostBody)))
+	}
+	return errors.Join(errs...)
 }
 
 // health begins to answer on the HTTP address, before anything that could take long.

@@ -12,7 +12,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -159,6 +161,11 @@ func TestStartRefuses(t *testing.T) {
 		{2, []string{"--journal", "oracle:x"}, `"oracle:…" is not the URL of a journal`},
 		{2, []string{"--journal", "segment:" + dir + "/d?segmnt=1MiB"}, `unknown option "segmnt"`},
 		{2, []string{"--max-body", "much"}, "is not a size"},
+		{2, []string{"--max-body", "1TiB", "--journal", "segment:" + dir + "/untouched"}, "--max-body is 1TiB, want at most 1GiB"},
+		{2, []string{"--journal", "segment:" + dir + "/untouched?segment=-1"}, `option segment: "-1" is a negative size`},
+		{2, []string{"--journal", "segment:" + dir + "/untouched?segment=2GiB"}, "option segment: is 2GiB, want 64KiB up to 1GiB"},
+		{2, []string{"--journal", "segment:" + dir + "/untouched?reserve=1000TiB"}, "option reserve: is 1000TiB, and the file system"},
+		{2, []string{"--heartbeat", "10s", "--expiry", "1s"}, "--expiry is 1s, want at least three times --heartbeat, which is 10s"},
 		{2, []string{"extra"}, "serve takes no arguments, and got 1 arguments"},
 		{2, []string{"--tls-cert", "x"}, "--tls-cert and --tls-key go together"},
 		{2, []string{"--tls-client-ca", "x"}, "--tls-client-ca needs"},
@@ -178,6 +185,9 @@ func TestStartRefuses(t *testing.T) {
 			}
 		}
 		clitest.Run(t, append(args, c.args...)...).WantErr(t, c.code, c.want)
+		if _, err := os.Stat(filepath.Join(dir, "untouched")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v: a store was made, or %v", c.args, err)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "none")); !os.IsNotExist(err) {
 		t.Errorf("a journal was made for a broker that may not serve: %v", err)
