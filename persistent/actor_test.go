@@ -236,6 +236,7 @@ func TestQueueTime(t *testing.T) {
 		if want := time.Now().Add(time.Hour - time.Second).UnixMilli(); first != want {
 			t.Errorf("Now is %d, want %d", first, want)
 		}
+		synctest.Wait()
 		skew.Store(0) // an hour back
 		do(t, a, func(c *persistent.Context[event], s *shelf) {
 			if c.Now() != first+1000 {
