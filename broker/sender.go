@@ -67,8 +67,8 @@ func (b *Broker) OpenSender(ctx context.Context, name string, c holdfast.SenderC
 	}
 	if b.granted.Add(int64(s.window)) > b.o.SendBudget {
 		b.granted.Add(-int64(s.window))
-		return nil, opened, fmt.Errorf("open sender to queue %q: %w: senders hold all of the %d bytes that the broker has for unanswered messages",
-			name, holdfast.ErrUnavailable, b.o.SendBudget)
+		return nil, opened, fmt.Errorf("open sender to queue %q: %w: the senders that are open hold all of the %d bytes that the broker has for unanswered messages, at least %d each: "+
+			"close those that are not used any more, or raise the broker's send budget", name, holdfast.ErrUnavailable, b.o.SendBudget, firstWindow)
 	}
 	type result struct {
 		resume uint64
