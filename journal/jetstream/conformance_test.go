@@ -43,23 +43,36 @@ func newStore(t testing.TB, s *testserver.Server, replicas int) journaltest.Stor
 	}
 }
 
+// allRecords reads a stream's records from a server that has the last of them: with replicas, one may answer that lags behind.
+func allRecords(ctx context.Context, j *Journal, records string) (msgs []stored, err error) {
+	for {
+		msgs = nil
+		if _, err := j.c.fetch(ctx, getRequest{Next: records, Seq: 1, Batch: 1000}, func(m stored) bool {
+			m.data = bytes.Clone(m.data)
+			msgs = append(msgs, m)
+			return true
+		}); err != nil {
+			return nil, err
+		}
+		last, err := j.c.get(ctx, getRequest{Last: records})
+		if err != nil {
+			return nil, err
+		}
+		if last != nil && len(msgs) > 0 && msgs[len(msgs)-1].seq == last.seq {
+			return msgs, nil
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return nil, fmt.Errorf("read the records of %s from a server that has all: %w", records, ctx.Err())
+		}
+	}
+}
+
 // damage publishes a stream's records, or a body, anew with one of them changed: messages cannot be changed in place.
 func damage(ctx context.Context, j *Journal, d journaltest.Damage) error {
 	records := j.names.records(d.Stream)
-	var msgs []stored
-	if _, err := j.c.fetch(ctx, getRequest{Next: records, Seq: 1, Batch: 1000}, func(m stored) bool {
-		m.data = bytes.Clone(m.data)
-		msgs = append(msgs, m)
-		return true
-	}); err != nil {
-		return err
-	}
-	last, err := j.c.get(ctx, getRequest{Last: records})
+	msgs, err := allRecords(ctx, j, records)
 	if err != nil {
 		return err
-	}
-	if msgs[len(msgs)-1].seq != last.seq {
-		return errors.New("damage: the server that answered lags behind")
 	}
 	flip := func(m *stored, at int) {
 		if at < len(m.data) {
@@ -75,7 +88,14 @@ func damage(ctx context.Context, j *Journal, d journaltest.Damage) error {
 	if bad < 0 {
 		return fmt.Errorf("damage: no record at seq %d", d.Seq)
 	}
+	h, err := journal.ParseHeader(msgs[bad].data)
+	if err != nil {
+		return err
+	}
 	body, err := j.c.get(ctx, getRequest{Last: j.names.bodyAt(d.Stream, d.Seq)})
+	for err == nil && body == nil && h.BodyLen > 0 && pause(ctx, 20*time.Millisecond) { // the server that answers lags behind
+		body, err = j.c.get(ctx, getRequest{Last: j.names.bodyAt(d.Stream, d.Seq)})
+	}
 	if err != nil {
 		return err
 	}
