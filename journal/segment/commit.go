@@ -317,9 +317,14 @@ func (j *Journal) nextSegment(n uint64) error {
 	if err != nil {
 		return err
 	}
+	s.began = time.Now()
+	if old := j.active; old != nil && s.began.Sub(old.began) < uncachedWithin {
+		j.uncache.Store(old)
+	}
 	j.active, j.pos, j.firstBatch = s, headerBlock, n
 	j.current.Store(s)
-	j.switched.Store(time.Now().UnixNano())
+	j.switched.Store(s.began.UnixNano())
+	j.kickPrepare()
 	j.kickMark() // there may be a segment to be used again
 	select {
 	case j.kickMove <- struct{}{}: // and one to be emptied

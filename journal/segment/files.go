@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/journal/segment/vfs"
@@ -27,6 +28,7 @@ type segment struct {
 	// movedAt is the last batch that holds what was moved out of it: the segment is needed until a checkpoint has that batch.
 	movedAt atomic.Uint64
 	bad     atomic.Bool // something in it cannot be read, so that it cannot be emptied
+	began   time.Time   // when it became the one that is written to; zero if not since the store was opened
 
 	mu sync.Mutex
 	f  vfs.File

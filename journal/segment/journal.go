@@ -45,7 +45,8 @@ type Journal struct {
 	durable  atomic.Uint64 // the last batch that is on stable storage
 	unsaved  atomic.Uint64 // the last batch that nobody waits for
 	current  atomic.Pointer[segment]
-	switched atomic.Int64 // when current was set, in Unix nanoseconds
+	switched atomic.Int64            // when current was set, in Unix nanoseconds
+	uncache  atomic.Pointer[segment] // was filled fast; see dropCached
 
 	posMu sync.Mutex
 	pos0  position // behind the last durable batch

@@ -51,6 +51,7 @@ func (j *Journal) prepareLoop() {
 		if j.refuse() != nil || j.isBroken() {
 			continue
 		}
+		j.dropCached()
 		err := j.files.prepare()
 		if err == nil && j.space.ample() {
 			err = j.zeroAhead()
@@ -61,6 +62,28 @@ func (j *Journal) prepareLoop() {
 			}
 			j.warn("journal: the next segment cannot be made ready", "dir", j.dir, "err", err)
 		}
+	}
+}
+
+// uncachedWithin is how fast a segment has to be filled for those before it to be dropped from the operating system's cache.
+const uncachedWithin = time.Second
+
+// dropCached lets the operating system drop what it caches of the segment before one that was filled fast. At such a pace the cache would grow by new
+// memory all the time, which costs the writer more than the copy itself (a virtual machine may have to ask its host for each page), while what was
+// just dropped is used again. The broker has the bodies that are handed out next, and who is further behind reads from the disk.
+func (j *Journal) dropCached() {
+	filled := j.uncache.Swap(nil)
+	if filled == nil {
+		return
+	}
+	s := j.files.get(filled.number - 1)
+	if s == nil || s.bad.Load() {
+		return
+	}
+	s.pins.Add(1)
+	defer s.pins.Add(-1)
+	if f, err := j.files.handle(s); err == nil { // else whoever reads it will hear of it
+		f.Forget()
 	}
 }
 

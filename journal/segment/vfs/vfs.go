@@ -59,7 +59,7 @@ type File interface {
 	WriteAt(bufs [][]byte, off int64) error
 	// Sync makes what was written, and the file's size, durable.
 	Sync() error
-	// Forget lets the operating system drop what it caches of the file, which is not read any more as it is.
+	// Forget lets the operating system drop what it caches of the file and has written, because it is read late, or never.
 	Forget()
 	// Size returns the file's size in bytes.
 	Size() (int64, error)
