@@ -144,7 +144,11 @@ func (o *owner) give(c command, push func(*actor, command) error) {
 
 // tell hands over a command from a caller that can wait.
 func (o *owner) tell(ctx context.Context, c command) error {
-	<-o.opened // what the recovery itself has started waits for its end
+	select { // what the recovery itself has started waits for its end
+	case <-o.opened:
+	case <-ctx.Done():
+		return fmt.Errorf("queue %q: %w", o.name, context.Cause(ctx))
+	}
 	if o.actor == nil {
 		return fmt.Errorf("queue %q: %w", o.name, holdfast.ErrUnavailable)
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,9 @@ import (
 
 // Size is the value of a flag that counts bytes: a number with an optional unit, B, KiB, MiB, GiB, TiB, or kB, MB, GB, TB.
 type Size int64
+
+// MaxSize is the largest Size that can be written.
+const MaxSize Size = 1 << 62
 
 var units = []struct {
 	name  string
@@ -35,8 +37,8 @@ func (s *Size) Set(text string) error {
 		return fmt.Errorf("%q is not a size like 4096, 64KiB or 1.5GB", text)
 	case n < 0:
 		return fmt.Errorf("%q is a negative size", text)
-	case n*float64(factor) > math.MaxInt64/2:
-		return fmt.Errorf("%q is too large, want at most %s", text, FormatSize(math.MaxInt64/2))
+	case n*float64(factor) > float64(MaxSize):
+		return fmt.Errorf("%q is too large, want at most %s", text, FormatSize(int64(MaxSize)))
 	}
 	*s = Size(n * float64(factor))
 	return nil

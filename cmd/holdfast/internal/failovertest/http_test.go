@@ -1,11 +1,7 @@
 package failovertest
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -15,22 +11,8 @@ import (
 // get asks a broker's HTTP address.
 func get(t *testing.T, m *member, path string) (code int, text string) {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(m.addr, "unix:")+"h")
-		},
-	}}
-	resp, err := c.Get("http://broker" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, strings.TrimSpace(string(b))
+	code, text = clitest.Get(t, strings.TrimPrefix(m.addr, "unix:")+"h", path)
+	return code, strings.TrimSpace(text)
 }
 
 // Any broker says of any queue whether it can be used, where, and under which epoch; and metrics say how the brokers see each other.

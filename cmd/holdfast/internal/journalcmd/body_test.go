@@ -1,12 +1,9 @@
 package journalcmd_test
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,31 +12,6 @@ import (
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/proc"
 )
-
-// flip changes a byte of a message's body in a stopped store.
-func flip(t *testing.T, dir, text string) {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*.seg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := bytes.Index(b, []byte(text))
-		if at < 0 {
-			continue
-		}
-		b[at] ^= 1
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	t.Fatalf("no segment has %q", text)
-}
 
 // G2, §4, §10: a flipped byte in the body of one message, seen by a user of the binary on a segment log: everything else of the queue is received, the
 // broker says which queue has how many damaged messages wherever it is asked, a purge takes them away, and the commands on the store go on behind them.
@@ -54,7 +26,7 @@ func TestDamagedBodyOfRunningBroker(t *testing.T) {
 	if err := p.Kill(); err != nil { // stopping would store a snapshot, and dump shows what is behind that
 		t.Fatal(err)
 	}
-	flip(t, dir, "spoiled")
+	change(t, dir, "spoiled", func(b []byte, at int) { b[at] ^= 1 })
 
 	if r := clitest.Run(t, "journal", "verify", url).Want(t, 1); !strings.Contains(r.Out, "damaged\tqueue/q\t") {
 		t.Errorf("verify: %s", r.Out)
@@ -88,7 +60,7 @@ func TestDamagedBodyOfRunningBroker(t *testing.T) {
 		for path, want := range map[string]string{
 			"/readyz": `queue "q": 1 damaged messages`, "/readyz?queue=q": `queue "q": 1 damaged messages`, "/metrics": `holdfast_queue_damaged{queue="q"} 1`,
 		} {
-			if code, text := get(t, web, path); code != http.StatusOK || !strings.Contains(text, want) {
+			if code, text := clitest.Get(t, web, path); code != http.StatusOK || !strings.Contains(text, want) {
 				t.Errorf("%s: %d, want %q in\n%s", path, code, want, text)
 			}
 		}
@@ -134,26 +106,4 @@ func stopped(t *testing.T, p *proc.Process) {
 	if code, err := p.Wait(ctx); code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v", code, err)
 	}
-}
-
-func get(t *testing.T, socket, path string) (int, string) {
-	t.Helper()
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
-	defer tr.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://broker"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
 }

@@ -211,6 +211,9 @@ func (d *dumper) run(ctx context.Context, j journal.Journal) error {
 			return err
 		}
 	}
+	if loss := journals.Loss(j); loss != nil {
+		return fmt.Errorf("what is there was shown: %w", loss.Err)
+	}
 	if d.faults > 0 {
 		return fmt.Errorf("%d faults", d.faults)
 	}
@@ -219,6 +222,7 @@ func (d *dumper) run(ctx context.Context, j journal.Journal) error {
 
 // stream shows the records of a stream. Behind damage it goes on at the next record.
 func (d *dumper) stream(ctx context.Context, r journal.Reader, info journal.Info) error {
+	told := false // of what stands before from, and cannot be read
 	for from := max(d.from, info.Low); from <= min(d.to, info.End); {
 		var damage error
 		for rec, err := range r.ReadMeta(ctx, from, d.to) {
@@ -226,7 +230,7 @@ func (d *dumper) stream(ctx context.Context, r journal.Reader, info journal.Info
 				damage = err
 				break
 			}
-			from = rec.Last() + 1
+			from, told = rec.Last()+1, false
 			o, err := d.record(ctx, r, info.Name, rec)
 			if err != nil {
 				return err
@@ -242,13 +246,14 @@ func (d *dumper) stream(ctx context.Context, r journal.Reader, info journal.Info
 		if !errors.As(damage, &at) {
 			return damage
 		}
-		d.faults++
-		from = max(from, at.Seq)
-		o := cli.Object{{Name: "stream", Value: info.Name}, {Name: "seq", Value: from}, {Name: "error", Value: damage.Error()}}
-		if err := cli.WriteJSON(d.a.Out, o); err != nil {
-			return err
+		if from = max(from, at.Seq); !told { // where a damaged record ends is not known: the seqs in it are tried in turn
+			d.faults++
+			o := cli.Object{{Name: "stream", Value: info.Name}, {Name: "seq", Value: from}, {Name: "error", Value: damage.Error()}}
+			if err := cli.WriteJSON(d.a.Out, o); err != nil {
+				return err
+			}
 		}
-		from++
+		from, told = from+1, true
 	}
 	return nil
 }

@@ -78,8 +78,8 @@ func killed(t *testing.T) (dir string) {
 	return dir
 }
 
-// erase overwrites the blocks around a text with zeros.
-func erase(t *testing.T, dir, text string) {
+// change damages the segment of a stopped store that has a text, at which place is given.
+func change(t *testing.T, dir, text string, damage func(b []byte, at int)) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.seg"))
 	if err != nil {
@@ -94,7 +94,7 @@ func erase(t *testing.T, dir, text string) {
 		if at < 0 {
 			continue
 		}
-		clear(b[at&^511 : at&^511+512])
+		damage(b, at)
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -107,11 +107,14 @@ func erase(t *testing.T, dir, text string) {
 // the others and say which one it is, verify names it, and copy takes what lacks nothing.
 func TestLossOfOneQueue(t *testing.T) {
 	dir := killed(t)
-	erase(t, dir, "lost one")
+	change(t, dir, "lost one", func(b []byte, at int) { clear(b[at&^511 : at&^511+512]) })
 	url := "segment:" + dir
 	const missing = `stream "queue/hit"`
 	if r := clitest.Run(t, "journal", "verify", url).Want(t, 1); !strings.Contains(r.Out, "damaged\tthe store\n") || !strings.Contains(r.Out, missing) || strings.Contains(r.Out, `stream "queue/other"`) {
 		t.Errorf("%s\n%s", r.Out, r.Err)
+	}
+	if r := clitest.Run(t, "journal", "dump", url).WantErr(t, 1, missing); !strings.Contains(r.Out, `"stream":"queue/other"`) {
+		t.Errorf("dump: %s", r.Out)
 	}
 	addr, b := clitest.Serve(t, "--journal", url)
 	clitest.Run(t, "receive", "other", "--count", "1", "--addr", addr).WantOut(t, "kept one\n")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -110,9 +109,6 @@ func (u *URL) checkKind() error {
 	}
 	return nil
 }
-
-// anySize is the largest size that can be written.
-const anySize = cli.Size(math.MaxInt64 / 2)
 
 // sizeOption is an option of an embedded journal that counts bytes.
 type sizeOption struct {

@@ -19,10 +19,10 @@ func openPebble(_ context.Context, u *URL, o Options) (journal.Journal, error) {
 		po.OnCommit = func(c pebble.Commit) { o.OnSync(c.Sync.Seconds(), c.Calls) }
 	}
 	err := u.sizes(
-		sizeOption{"memtable", 1, anySize, func(s cli.Size) { po.MemTableBytes = int(s) }},
-		sizeOption{"cache", 1, anySize, func(s cli.Size) { po.CacheBytes = int(s) }},
-		sizeOption{"reserve", 1, anySize, func(s cli.Size) { po.ReserveBytes = int64(s) }},
-		sizeOption{"ballast", 1, anySize, func(s cli.Size) { po.BallastBytes = int64(s) }},
+		sizeOption{"memtable", 1, cli.MaxSize, func(s cli.Size) { po.MemTableBytes = int(s) }},
+		sizeOption{"cache", 1, cli.MaxSize, func(s cli.Size) { po.CacheBytes = int(s) }},
+		sizeOption{"reserve", 1, cli.MaxSize, func(s cli.Size) { po.ReserveBytes = int64(s) }},
+		sizeOption{"ballast", 1, cli.MaxSize, func(s cli.Size) { po.BallastBytes = int64(s) }},
 		sizeOption{"max-record", 1, 1 << 30, func(s cli.Size) { po.MaxRecordBytes = int(s) }},
 	)
 	accept, wrong := u.flag("accept-loss")

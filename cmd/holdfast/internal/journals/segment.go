@@ -20,8 +20,8 @@ func openSegment(_ context.Context, u *URL, o Options) (journal.Journal, error) 
 	}
 	err := u.sizes(
 		sizeOption{"segment", 64 << 10, 1 << 30, func(s cli.Size) { so.SegmentBytes = int(s) }},
-		sizeOption{"reserve", 1, anySize, func(s cli.Size) { so.ReserveBytes = int64(s) }},
-		sizeOption{"ballast", 1, anySize, func(s cli.Size) { so.BallastBytes = int64(s) }},
+		sizeOption{"reserve", 1, cli.MaxSize, func(s cli.Size) { so.ReserveBytes = int64(s) }},
+		sizeOption{"ballast", 1, cli.MaxSize, func(s cli.Size) { so.BallastBytes = int64(s) }},
 		sizeOption{"max-record", 1, 1 << 30, func(s cli.Size) { so.MaxRecordBytes = int(s) }},
 	)
 	accept, wrong := u.flag("accept-loss")

@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"io"
 	"io/fs"
 	"math/big"
 	"net"
@@ -32,32 +31,6 @@ import (
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/proc"
 )
 
-// get asks the HTTP address of a broker, which is a Unix socket here.
-func get(t *testing.T, socket, path string) (int, string) {
-	t.Helper()
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}
-	defer tr.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
-}
-
 // Health, readiness, and metrics for everything that an operator asks about a queue.
 func TestHealthAndMetrics(t *testing.T) {
 	socket := filepath.Join(clitest.Dir(t), "http")
@@ -69,16 +42,16 @@ func TestHealthAndMetrics(t *testing.T) {
 	clitest.Run(t, "receive", "jobs", "--count", "1", "--no-ack", "--addr", addr).Want(t, 0)
 	clitest.Run(t, "receive", "jobs", "--count", "1", "--exec", "false", "--addr", addr).Want(t, 1)
 
-	if code, text := get(t, socket, "/healthz"); code != 200 || text != "alive\n" {
+	if code, text := clitest.Get(t, socket, "/healthz"); code != 200 || text != "alive\n" {
 		t.Errorf("healthz: %d %q", code, text)
 	}
-	if code, text := get(t, socket, "/readyz"); code != 200 || text != "1 queues ready, 0 opening, 0 failed\n" {
+	if code, text := clitest.Get(t, socket, "/readyz"); code != 200 || text != "1 queues ready, 0 opening, 0 failed\n" {
 		t.Errorf("readyz: %d %q", code, text)
 	}
-	if code, _ := get(t, socket, "/nothing"); code != 404 {
+	if code, _ := clitest.Get(t, socket, "/nothing"); code != 404 {
 		t.Errorf("/nothing: %d", code)
 	}
-	code, text := get(t, socket, "/metrics")
+	code, text := clitest.Get(t, socket, "/metrics")
 	if code != 200 {
 		t.Fatalf("metrics: %d", code)
 	}
@@ -271,7 +244,7 @@ func TestRealSignals(t *testing.T) {
 				break
 			}
 		}
-		if code, text := get(t, web, "/healthz"); code != 200 || text != "alive\n" {
+		if code, text := clitest.Get(t, web, "/healthz"); code != 200 || text != "alive\n" {
 			t.Errorf("%d %q", code, text)
 		}
 		limit := 2 * time.Second // other tests run beside this one
