@@ -98,9 +98,10 @@ type frame struct {
 	// first is the producer seq of the first message, 0 while it has none: until the frame is handed to the link.
 	first uint64
 	count int // messages
-	// sentOn is the stream on which it was sent last, and sentAt when.
+	// sentOn is the stream on which it was sent last, sentAt when, and sent how many times it was.
 	sentOn *senderStream
 	sentAt time.Time
+	sent   int
 
 	cells []*cell
 	off   int   // slot of the first message, counted from the start of cells
@@ -170,11 +171,11 @@ func (f *frame) withdrawn(i int) bool {
 	return slices.Contains(f.gone, i)
 }
 
-// seal encodes the frame, without what was withdrawn. Afterwards count may be 0.
-func (f *frame) seal() {
+// seal encodes the frame, without what was withdrawn. Afterwards count may be 0. lent is SenderOpened.Lent.
+func (f *frame) seal(lent bool) {
 	if f.buf == nil {
 		f.buf = f.b.Finish()
-		if cap(f.buf) > 2*len(f.buf)+1024 { // it was made for more, and may live long in the broker's cache
+		if !lent && cap(f.buf) > 2*len(f.buf)+1024 { // it was made for more, and may live long in the broker's cache
 			f.buf = slices.Clone(f.buf)
 		}
 	}

@@ -46,6 +46,9 @@ type SenderOpened struct {
 	MaxBody, MaxFrameBytes int
 	// Buffered tells that the queue acknowledges before stable storage (durability=buffered).
 	Buffered bool
+	// Lent tells that the link has no use for a frame once it is answered on this stream, so that the sender may use its memory again.
+	// Without it, the broker may keep frames.
+	Lent bool
 }
 
 // SendCredit is how much a sender may have sent in all: the producer seq (for a sender without a producer: its
@@ -85,7 +88,8 @@ type SenderEvents interface {
 type SenderLink interface {
 	// Send hands over a frame (see package message), whose first message has the given producer seq. It does
 	// not wait; the caller keeps within its credit. From now on nobody changes the frame: the sender keeps it, to
-	// send it again, and so may the broker.
+	// send it again, and so may the broker. Only where SenderOpened.Lent says so, and the frame was handed over once, it is the sender's again
+	// when it is answered.
 	// An error means that the stream is broken, which Broken tells as well.
 	Send(first uint64, frame []byte) error
 	// Close ends the stream. clean says that nothing is unanswered and the producer will not come back, so

@@ -142,6 +142,7 @@ type Sender struct {
 	dead    []SenderLink // streams that the writer is to close
 	uid     [16]byte     // of the queue's stream, with its highest epoch seen
 	epoch   uint64
+	lent    bool // SenderOpened.Lent of the last stream
 	backoff backoff
 	retryAt time.Time
 

@@ -96,6 +96,9 @@ func (st *senderStream) Accepted(a Accepted) {
 		}
 		s.stats.Stored += uint64(f.count)
 		s.settleStored(f, &d)
+		if s.lent && f.sentOn == st && f.sent == 1 && rest == nil {
+			reuse(f)
+		}
 	}
 	s.stats.Duplicates += a.Duplicates
 	if a.Count > 0 || a.Duplicates > 0 {

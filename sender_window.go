@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"sync"
 
 	"github.com/holdfastmq/holdfast/message"
 	"github.com/holdfastmq/holdfast/queue"
@@ -204,10 +205,36 @@ func (s *Sender) openFrame(size int) *frame {
 	}
 	s.frameNo++
 	f := &frame{no: s.frameNo}
-	f.b.Reset(make([]byte, 0, max(s.hint, message.FrameHeaderSize+size+8)))
+	f.b.Reset(s.buffer(message.FrameHeaderSize + size + 8))
 	s.open = f
 	s.pending.push(f)
 	return f
+}
+
+// buffers are those of frames that were answered, from leastReused bytes on. A sender that goes on for long would else make garbage of each
+// byte that it sends.
+var buffers sync.Pool
+
+const leastReused = 4 << 10
+
+// buffer returns room for the next frame, of at least size bytes.
+func (s *Sender) buffer(size int) []byte {
+	likely := max(size, s.hint)
+	if !s.lent || likely < leastReused {
+		return make([]byte, 0, likely)
+	}
+	if b, _ := buffers.Get().(*[]byte); b != nil && cap(*b) >= max(size, likely/2) {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, 1<<bits.Len(uint(likely-1))) // so that frames of about the same size have each other's
+}
+
+// reuse takes the buffer of a frame that nobody else has any more.
+func reuse(f *frame) {
+	if c := cap(f.buf); c >= leastReused && c <= 2*frameBytes {
+		b := f.buf // the frame itself is not to be kept
+		buffers.Put(&b)
+	}
 }
 
 // callback is outcomes of a cell that done functions wait for.

@@ -204,8 +204,9 @@ func (s *Sender) sealNext() {
 		s.open = nil
 	}
 	s.held = f
+	lent := s.lent
 	s.mu.Unlock()
-	f.seal()
+	f.seal(lent)
 	s.mu.Lock()
 	s.held = nil
 	st := s.stream
@@ -259,6 +260,7 @@ func (s *Sender) transmit(f *frame) {
 	st.unanswered++
 	st.used = time.Now()
 	f.sentOn, f.sentAt = st, st.used
+	f.sent++
 	s.stats.Frames++
 	first, buf := f.first, f.buf
 	s.mu.Unlock()
@@ -323,7 +325,7 @@ func (s *Sender) opened(st *senderStream, o SenderOpened) {
 	s.waits.lost = ""
 	s.stats.Streams++
 	s.stats.Buffered = o.Buffered
-	s.stream, s.uid, s.epoch = st, o.StreamUID, o.Epoch
+	s.stream, s.uid, s.epoch, s.lent = st, o.StreamUID, o.Epoch, o.Lent
 	s.streams++
 	l := message.Limits{MaxBody: o.MaxBody, MaxFrameBytes: o.MaxFrameBytes}.WithDefaults()
 	st.maxFrame, st.since = l.MaxFrameBytes, time.Now()

@@ -89,7 +89,7 @@ func (st *senderStream) frame(h wire.Header, payload []byte) error {
 		}
 		st.o = holdfast.SenderOpened{
 			StreamUID: m.StreamUID, Epoch: m.Epoch, Resume: m.Resume, Credit: holdfast.SendCredit(m.Credit),
-			MaxBody: int(m.MaxBody), MaxFrameBytes: int(m.MaxFrame), Buffered: m.Buffered,
+			MaxBody: int(m.MaxBody), MaxFrameBytes: int(m.MaxFrame), Buffered: m.Buffered, Lent: true,
 		}
 		st.opened()
 		return nil
