@@ -211,29 +211,33 @@ func (s *Sender) openFrame(size int) *frame {
 	return f
 }
 
-// buffers are those of frames that were answered, from leastReused bytes on. A sender that goes on for long would else make garbage of each
+// buffers are those of frames that were answered, by their size: 4, 8 … 512 KiB. A sender that goes on for long would else make garbage of each
 // byte that it sends.
-var buffers sync.Pool
+var buffers [8]sync.Pool
 
 const leastReused = 4 << 10
 
 // buffer returns room for the next frame, of at least size bytes.
 func (s *Sender) buffer(size int) []byte {
-	likely := max(size, s.hint)
-	if !s.lent || likely < leastReused {
-		return make([]byte, 0, likely)
+	size = max(size, s.hint)
+	if !s.lent || size < leastReused {
+		return make([]byte, 0, size)
 	}
-	if b, _ := buffers.Get().(*[]byte); b != nil && cap(*b) >= max(size, likely/2) {
+	class := bits.Len(uint((size - 1) / leastReused))
+	if class >= len(buffers) {
+		return make([]byte, 0, size)
+	}
+	if b, _ := buffers[class].Get().(*[]byte); b != nil {
 		return (*b)[:0]
 	}
-	return make([]byte, 0, 1<<bits.Len(uint(likely-1))) // so that frames of about the same size have each other's
+	return make([]byte, 0, leastReused<<class)
 }
 
 // reuse takes the buffer of a frame that nobody else has any more.
 func reuse(f *frame) {
-	if c := cap(f.buf); c >= leastReused && c <= 2*frameBytes {
-		b := f.buf // the frame itself is not to be kept
-		buffers.Put(&b)
+	b := f.buf // the frame itself is not to be kept
+	if class := bits.Len(uint(cap(b)/leastReused)) - 1; class >= 0 && class < len(buffers) {
+		buffers[class].Put(&b)
 	}
 }
 

@@ -223,7 +223,11 @@ func (s *Sender) sealNext() {
 		s.pending.pushFront(f)
 		return
 	}
-	s.hint = min(len(f.buf)+len(f.buf)/8, frameBytes)
+	hint := min(len(f.buf)+len(f.buf)/8, frameBytes)
+	if s.lent { // room that is not needed costs nothing
+		hint = max(hint, s.hint-s.hint/16)
+	}
+	s.hint = hint
 	f.first = s.nextSeq
 	n := st.fits(f)
 	if n == 0 {
