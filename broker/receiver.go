@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,7 @@ func validVisibility(d time.Duration) error {
 // openReceiver runs on the actor.
 func (o *owner) openReceiver(a *turn, r *receiver, c holdfast.ReceiverConfig) (holdfast.ReceiverOpened, error) {
 	r.id = queue.ReceiverID(o.id())
-	opts := queue.ReceiverOptions{Announces: c.Announces, Unbound: c.Unbound, Visibility: c.Visibility.Milliseconds()}
+	opts := queue.ReceiverOptions{Announces: c.Announces, Unbound: c.Unbound, Visibility: c.Visibility.Milliseconds(), Session: sessionNumber(c.Session)}
 	opened := holdfast.ReceiverOpened{StreamUID: o.info.UID, Epoch: o.info.Epoch, Visibility: c.Visibility}
 	if c.Visibility == 0 {
 		opened.Visibility = o.core.Config().VisibilityTimeout
@@ -101,6 +102,11 @@ func (o *owner) openReceiver(a *turn, r *receiver, c holdfast.ReceiverConfig) (h
 		o.sessions[c.Session] = r
 	}
 	return opened, nil
+}
+
+// sessionNumber is what of a session is stored with leases: enough to tell receivers apart.
+func sessionNumber(s [16]byte) uint64 {
+	return binary.LittleEndian.Uint64(s[:8]) ^ binary.LittleEndian.Uint64(s[8:])
 }
 
 // Credit implements holdfast.ReceiverLink.

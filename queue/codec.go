@@ -12,13 +12,16 @@ import (
 // The encoding of an event, varints throughout (see package wire):
 //
 //	u8   kind
-//	u8   version, 1
+//	u8   version, 1; 2 of a Leased event with a session
 //	int  At
 //	then what the kind says, in the order of Event's fields
 //
 // Spans are their number, and for each one how far it begins behind the end of the one before, and its count. Times are the
 // difference to At. The specials of an Added event are columns, so that what is the same for all costs once.
-const eventVersion = 1
+const (
+	eventVersion  = 1
+	leasedVersion = 2 // the newest one
+)
 
 const (
 	// maxAdded bounds the messages of an Added event. Frames have fewer; see message.Limits.
@@ -29,7 +32,11 @@ const (
 
 // AppendEvent appends the meta encoding of e to dst: everything but Frames, and the Spans of an Added event.
 func AppendEvent(dst []byte, e *Event) []byte {
-	dst = append(dst, byte(e.Kind), eventVersion)
+	version := byte(eventVersion)
+	if e.Session != 0 {
+		version = leasedVersion
+	}
+	dst = append(dst, byte(e.Kind), version)
 	dst = wire.AppendInt(dst, e.At)
 	switch e.Kind {
 	case KindAdded:
@@ -47,6 +54,9 @@ func AppendEvent(dst []byte, e *Event) []byte {
 		dst = binary.AppendUvarint(dst, e.Lease)
 		dst = append(dst, bit(e.Announces, 1))
 		dst = binary.AppendUvarint(dst, uint64(e.Visibility))
+		if e.Session != 0 {
+			dst = binary.LittleEndian.AppendUint64(dst, e.Session)
+		}
 	case KindReturned:
 		dst = append(dst, byte(e.Cause), bit(e.Counted, 1)|bit(e.Lost, 2)|bit(e.Alone, 4))
 		dst = appendTime(dst, e.Due, e.At)
@@ -200,7 +210,7 @@ func DecodeEvent(b []byte) (Event, error) {
 		return Event{}, fmt.Errorf("event of %d bytes: %w", len(b), ErrMalformed)
 	}
 	e := Event{Kind: Kind(b[0])}
-	if b[1] > eventVersion || e.Kind > KindUndone {
+	if b[1] > eventVersion && (b[1] != leasedVersion || e.Kind != KindLeased) || e.Kind > KindUndone {
 		return e, fmt.Errorf("event of kind %d, version %d: %w", e.Kind, b[1], ErrNewerFormat)
 	}
 	r := wire.Reader{B: b[2:]}
@@ -217,6 +227,11 @@ func DecodeEvent(b []byte) (Event, error) {
 		e.Producer, e.ProducerSeq = readProducer(&r), r.Uint()
 	default:
 		readRest(&r, &e)
+		if b[1] == leasedVersion {
+			if e.Session = r.Uint64(); e.Session == 0 {
+				r.Fail()
+			}
+		}
 	}
 	if err == nil && (!r.Done() || b[1] == 0 || e.At < 0 || !e.valid()) {
 		err = ErrMalformed

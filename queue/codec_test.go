@@ -35,6 +35,7 @@ func sampleEvents() map[string]Event {
 		"added-alike": {Kind: KindAdded, At: at, Added: &Added{Count: 3, Uniform: 9, Specials: []Special{
 			{Index: 1, NotBefore: at + 1, KeyHash: 1}, {Index: 2, NotBefore: at + 1, KeyHash: 1}}}},
 		"leased":          {Kind: KindLeased, At: at, Spans: spans, Lease: 77, Announces: true, Visibility: 60_000},
+		"leased-session":  {Kind: KindLeased, At: at, Spans: spans[:1], Lease: 77, Announces: true, Session: 0x1122334455667788},
 		"started":         {Kind: KindStarted, At: at, Spans: spans},
 		"returned":        {Kind: KindReturned, At: at, Spans: spans, Cause: CauseNack, Counted: true, Due: at + 1234},
 		"returned-lost":   {Kind: KindReturned, At: at, Spans: spans[:1], Cause: CauseDisconnected, Lost: true},
@@ -124,6 +125,9 @@ func TestDecodeEventRefuses(t *testing.T) {
 		}
 		newer := bytes.Clone(b)
 		newer[1] = eventVersion + 1
+		if e.Kind == KindLeased {
+			newer[1] = leasedVersion + 1
+		}
 		if _, err := DecodeEvent(newer); !errors.Is(err, ErrNewerFormat) {
 			t.Errorf("%s of a newer version: %v", name, err)
 		}

@@ -157,6 +157,9 @@ type Core struct {
 	reserved  *receiver // is to get an isolated message once it holds nothing
 	grantee   *receiver // gets the messages of the Leased event that is being applied
 
+	orphans   map[uint64]*seqset.Set // by session, what was leased before the recovery; see abandon
+	abandoned seqset.Set             // of them, what is still to be given back
+
 	mover   mover
 	redrive []redriveJob
 	space   space

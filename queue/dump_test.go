@@ -58,7 +58,7 @@ func dumpMessage(b *strings.Builder, c *Core, x uint64, now int64, located bool)
 		fmt.Fprint(b, " expired")
 	}
 	if _, f, ok := c.flights.Get(x); ok {
-		fmt.Fprintf(b, " lease %d attempt %d tries %d flags %b vis %d", f.lease, f.attempt, f.tries, f.flags&^flightStarted, f.visibility)
+		fmt.Fprintf(b, " lease %d attempt %d tries %d flags %b vis %d session %d", f.lease, f.attempt, f.tries, f.flags&^flightStarted, f.visibility, f.session)
 	}
 	if _, m, ok := c.moves.Get(x); ok {
 		fmt.Fprintf(b, " move %+v", m)

@@ -70,6 +70,8 @@ type Event struct {
 	Announces bool
 	// Visibility is for how long they are leased, in ms, 0 for the queue's visibility timeout. KindLeased.
 	Visibility int64
+	// Session is the receiver's, 0 for none. KindLeased.
+	Session uint64
 
 	// Cause is how the lease ended. KindReturned; KindParked and KindMoving if it was a lease's end that decided it.
 	Cause Cause

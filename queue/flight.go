@@ -6,6 +6,7 @@ type flight struct {
 	receiver   ReceiverID // 0: nobody, since a recovery
 	deadline   int64      // queue time; not before Recovered
 	visibility int64      // ms, 0: the queue's visibility timeout
+	session    uint64     // of the receiver, 0: none, or its lease is unbound; see Core.abandon
 	attempt    uint32     // which delivery of each message it is, from 1
 	tries      uint32     // which since the latest redrive, from 1
 	flags      flightFlags
@@ -43,7 +44,7 @@ func (c *Core) applyLeased(e *Event) error {
 		c.keys.block(c, lo, hi)
 		for lo < hi {
 			end, t, isolated := c.equalRun(lo, hi)
-			f := flight{lease: lease, visibility: e.Visibility, attempt: t.count + 1, tries: t.count - t.base + 1}
+			f := flight{lease: lease, visibility: e.Visibility, session: e.Session, attempt: t.count + 1, tries: t.count - t.base + 1}
 			if e.Announces {
 				f.flags |= flightAnnounces
 			}
@@ -143,6 +144,7 @@ func (c *Core) cutFlights(lo, hi uint64, ended func(lo, hi uint64, f flight)) ui
 	})
 	if c.flights.Len() == 0 {
 		c.leaseEnd.Clear()
+		c.orphans = nil
 	}
 	return n
 }

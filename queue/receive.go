@@ -16,6 +16,18 @@ type ReceiverOptions struct {
 	Unbound bool
 	// Visibility replaces the queue's visibility timeout, in ms. 0 means the queue's; 1 s to 12 h.
 	Visibility int64
+	// Session tells the receiver from others across recoveries, 0 if nothing does. One that is opened under the session of leases
+	// from before a recovery, and does not say that it holds them (ResumeReceiver), never got them, or has given them up: they are
+	// given back at once. It means nothing where leases are unbound.
+	Session uint64
+}
+
+// session is what leases of a receiver are stored with.
+func (o *ReceiverOptions) session() uint64 {
+	if o.Unbound {
+		return 0
+	}
+	return o.Session
 }
 
 // receiver is an open receiver, or a lost one whose messages are not given back yet.
@@ -49,6 +61,7 @@ func (c *Core) OpenReceiver(now int64, id ReceiverID, o ReceiverOptions) error {
 	}
 	c.begin(now)
 	c.receivers[id] = &receiver{id: id, o: o}
+	c.abandon(o.session())
 	c.finish()
 	return nil
 }
@@ -156,7 +169,7 @@ func (c *Core) grant(r *receiver, n uint64, scan *int) bool {
 	}
 	*scan -= len(spans)
 	c.grantee, c.scratch.runs = r, c.scratch.runs[:0]
-	c.emit(Event{Kind: KindLeased, Spans: slices.Clone(spans), Lease: c.nextLease, Announces: r.o.Announces, Visibility: r.o.Visibility})
+	c.emit(Event{Kind: KindLeased, Spans: slices.Clone(spans), Lease: c.nextLease, Announces: r.o.Announces, Visibility: r.o.Visibility, Session: r.o.session()})
 	c.grantee = nil
 	c.effect(Deliver{r.id, slices.Clone(c.scratch.runs)})
 	return true

@@ -68,6 +68,15 @@ func (c *Core) restartLeases() {
 		r.f.deadline = c.now + c.visibility(r.f.visibility)
 		c.flights.Set(r.lo, r.hi, r.f)
 		c.leaseEnd.Add(c.now, r.f.deadline, r.lo, r.hi)
+		if r.f.session != 0 {
+			if c.orphans == nil {
+				c.orphans = make(map[uint64]*seqset.Set)
+			}
+			if c.orphans[r.f.session] == nil {
+				c.orphans[r.f.session] = &seqset.Set{}
+			}
+			c.orphans[r.f.session].AddRange(r.lo, r.hi)
+		}
 	}
 }
 

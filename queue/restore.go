@@ -52,7 +52,7 @@ func (s *restoring) chunk(n int, b []byte) error {
 		return ErrMalformed
 	}
 	kind, version := b[0], b[1]
-	if version > snapshotVersion || kind > chunkHomes {
+	if version > snapshotVersion && (version != sessionsVersion || kind != chunkMessages) || kind > chunkHomes {
 		return fmt.Errorf("kind %d, version %d: %w", kind, version, ErrNewerFormat)
 	}
 	if version == 0 || (n == 0) != (kind == chunkHead) {
@@ -70,7 +70,7 @@ func (s *restoring) chunk(n int, b []byte) error {
 		s.dedup(r)
 	case chunkMessages:
 		for len(r.B) > 0 && !r.Bad {
-			s.blocks = s.c.readBlock(r, s.blocks)
+			s.blocks = s.c.readBlock(r, s.blocks, version == sessionsVersion)
 		}
 	case chunkDue:
 		s.times(r, &s.c.due)

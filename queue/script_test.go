@@ -269,7 +269,8 @@ func (s *script) config() Config {
 }
 
 func (s *script) receiverOptions() ReceiverOptions {
-	return ReceiverOptions{Announces: s.has("announces"), Unbound: s.has("unbound"), Visibility: s.dur("visibility").Milliseconds()}
+	return ReceiverOptions{Announces: s.has("announces"), Unbound: s.has("unbound"), Visibility: s.dur("visibility").Milliseconds(),
+		Session: uint64(s.num("session", 0))}
 }
 
 func (s *script) send() error {

@@ -130,8 +130,55 @@ func (c *Core) ResumeReceiver(now int64, old, id ReceiverID, o ReceiverOptions, 
 			c.giveBackLost(before)
 		}
 	}
+	c.abandon(o.session())
 	c.finish()
 	return kept, nil
+}
+
+// abandon gives back what a session had been leased before a recovery, and nobody has gone on with: its receiver is there and does
+// not hold it. Mostly that is what was leased at the moment when the broker died, and not handed over any more. Without this it would
+// keep its keys blocked until the leases end.
+func (c *Core) abandon(session uint64) {
+	orphans := c.orphans[session]
+	if session == 0 || orphans == nil {
+		return
+	}
+	delete(c.orphans, session)
+	for lo, hi := range orphans.All() {
+		c.abandoned.AddRange(lo, hi)
+	}
+	c.giveBackAbandoned()
+}
+
+// giveBackAbandoned gives back what was abandoned, as much as one command may.
+func (c *Core) giveBackAbandoned() {
+	if c.abandoned.Len() == 0 {
+		return
+	}
+	pieces := c.scratch.pieces[:0]
+	for len(pieces) < maxPieces {
+		lo, hi, ok := c.abandoned.NextRun(0, maxSeq)
+		if !ok {
+			break
+		}
+		done := hi
+		c.flights.Each(lo, hi, func(a, b uint64, f flight) bool {
+			if f.receiver == 0 {
+				pieces = append(pieces, piece{a, b, f})
+			}
+			done = b
+			return len(pieces) < maxPieces
+		})
+		if len(pieces) < maxPieces {
+			done = hi
+		}
+		c.abandoned.RemoveRange(lo, done)
+	}
+	c.scratch.pieces = pieces
+	c.again = c.again || c.abandoned.Len() > 0
+	c.giveBack(pieces, CauseDisconnected, func(f *flight) leaseEnding {
+		return leaseEnding{counted: f.begun() || f.flags&flightCounts != 0}
+	}, 0)
 }
 
 // held returns the runs of spans that are leased under the lease numbers that they name, without repetition.

@@ -29,6 +29,8 @@ import (
 const (
 	snapshotVersion = 1
 
+	sessionsVersion = 2 // of a messages chunk with sessions; the newest one
+
 	chunkHead      = 1
 	chunkProducers = 2
 	chunkDedup     = 3
@@ -221,9 +223,10 @@ func (s *Snapshot) messageChunks(yield func([]byte) bool) bool {
 	lo, ok := s.nextBlock(0)
 	for ok {
 		base := lo &^ (group - 1)
-		var blocks [blocksTogether][]byte
+		var blocks [blocksTogether]block
 		for ; ok && lo < base+group; lo, ok = s.nextBlock(lo + blockSize) {
-			blocks[(lo-base)/blockSize] = s.appendBlock(nil, lo)
+			sessions := s.hasSessions(lo)
+			blocks[(lo-base)/blockSize] = block{s.appendBlock(nil, lo, sessions), sessions}
 		}
 		if !yieldBlocks(blocks[:], yield) {
 			return false
@@ -232,21 +235,34 @@ func (s *Snapshot) messageChunks(yield func([]byte) bool) bool {
 	return true
 }
 
-// yieldBlocks yields blocks in one chunk, or, if they are too large for that, each half of them in its own.
-func yieldBlocks(blocks [][]byte, yield func([]byte) bool) bool {
-	size := 0
+// block is an encoded block, and whether it has sessions in it.
+type block struct {
+	b        []byte
+	sessions bool
+}
+
+// yieldBlocks yields blocks in one chunk, or, if they are too large for that, or some have sessions and others have none, each half of
+// them in its own.
+func yieldBlocks(blocks []block, yield func([]byte) bool) bool {
+	size, with, without := 0, false, false
 	for _, b := range blocks {
-		size += len(b)
+		size += len(b.b)
+		if len(b.b) > 0 {
+			with, without = with || b.sessions, without || !b.sessions
+		}
 	}
 	if size == 0 {
 		return true
 	}
-	if n := len(blocks); size > chunkBytes && n > 1 {
+	if n := len(blocks); n > 1 && (size > chunkBytes || with && without) {
 		return yieldBlocks(blocks[:n/2], yield) && yieldBlocks(blocks[n/2:], yield)
 	}
 	b := append(make([]byte, 0, size+2), newChunk(chunkMessages)...)
+	if with {
+		b[1] = sessionsVersion
+	}
 	for _, x := range blocks {
-		b = append(b, x...)
+		b = append(b, x.b...)
 	}
 	return yield(b)
 }

@@ -15,19 +15,20 @@ import (
 //	uint  lo ÷ block size
 //	runs  live; delayed, retrying, parked, foreign, to expire; of each priority from 1 to 9; keyed
 //	      moves: their number, and for each: gap, length, at, target, reason
-//	      flights: their number, and for each: gap, length, lease, visibility, attempt, tries, flags
+//	      flights: their number, and for each: gap, length, lease, visibility, attempt, tries, flags,
+//	      and in a chunk of version 2 the session, eight bytes
 //	      entries: their number, and for each: gap, count, base, lost, due
 //	      sizes: for each run of live messages the stretches of equal size, as length and size
 //	      key hashes: eight bytes for each keyed message
 //	      records: their number, and for each: gap, bytes
-func (s *Snapshot) appendBlock(b []byte, lo uint64) []byte {
+func (s *Snapshot) appendBlock(b []byte, lo uint64, sessions bool) []byte {
 	hi := lo + blockSize
 	b = binary.AppendUvarint(b, lo/blockSize)
 	for _, set := range s.blockSets() {
 		b = appendRuns(b, set, lo, hi)
 	}
 	b = s.appendMoves(b, lo, hi)
-	b = s.appendFlights(b, lo, hi)
+	b = s.appendFlights(b, lo, hi, sessions)
 	b = s.appendEntries(b, lo, hi)
 	for x, y := range s.live.Runs(lo, hi) {
 		s.sizes.Runs(x, y, func(n uint64, size uint32) {
@@ -76,7 +77,16 @@ func (s *Snapshot) appendMoves(b []byte, lo, hi uint64) []byte {
 	return append(binary.AppendUvarint(b, n), body...)
 }
 
-func (s *Snapshot) appendFlights(b []byte, lo, hi uint64) []byte {
+// hasSessions tells whether a lease of the block from lo on has a session.
+func (s *Snapshot) hasSessions(lo uint64) (has bool) {
+	s.flights.Each(lo, lo+blockSize, func(_, _ uint64, f flight) bool {
+		has = f.session != 0
+		return !has
+	})
+	return has
+}
+
+func (s *Snapshot) appendFlights(b []byte, lo, hi uint64, sessions bool) []byte {
 	n, at := uint64(0), lo
 	var body []byte
 	s.flights.Each(lo, hi, func(x, y uint64, f flight) bool {
@@ -85,6 +95,9 @@ func (s *Snapshot) appendFlights(b []byte, lo, hi uint64) []byte {
 			body = binary.AppendUvarint(body, v)
 		}
 		body = append(body, byte(f.flags&^flightStarted))
+		if sessions {
+			body = binary.LittleEndian.AppendUint64(body, f.session)
+		}
 		at = y
 		return true
 	})
@@ -113,7 +126,7 @@ func (s *Snapshot) appendEntries(b []byte, lo, hi uint64) []byte {
 }
 
 // readBlock reads what appendBlock wrote into a core. from is where the block may begin.
-func (c *Core) readBlock(r *reader, from uint64) (end uint64) {
+func (c *Core) readBlock(r *reader, from uint64, sessions bool) (end uint64) {
 	lo := r.Uint()
 	if lo >= maxSeq/blockSize || lo*blockSize < from {
 		r.Fail()
@@ -134,7 +147,7 @@ func (c *Core) readBlock(r *reader, from uint64) (end uint64) {
 		})
 	}
 	c.readMoves(r, lo, hi)
-	c.readFlights(r, lo, hi)
+	c.readFlights(r, lo, hi, sessions)
 	c.readEntries(r, lo, hi)
 	for a, b := range c.live.Runs(lo, hi) {
 		for a < b && !r.Bad {
@@ -175,13 +188,16 @@ func (c *Core) readMoves(r *reader, lo, hi uint64) {
 	}
 }
 
-func (c *Core) readFlights(r *reader, lo, hi uint64) {
+func (c *Core) readFlights(r *reader, lo, hi uint64, sessions bool) {
 	at := lo
 	for range r.Count(7, blockSize) {
 		at += r.next(at, hi)
 		n := r.next(at, hi)
 		f := flight{lease: r.Uint(), visibility: int64(r.Count(0, uint64(MaxVisibility.Milliseconds()))),
 			attempt: uint32(r.Count(0, math.MaxUint32)), tries: uint32(r.Count(0, math.MaxUint32)), flags: flightFlags(r.Byte())}
+		if sessions {
+			f.session = r.Uint64()
+		}
 		if r.Bad || n == 0 || f.lease == 0 || f.lease > c.nextLease-n || c.live.Count(at, at+n) != n {
 			r.Fail()
 			return

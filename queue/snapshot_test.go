@@ -42,11 +42,40 @@ func storedCore(t testing.TB) *Core {
 	return c
 }
 
-// A snapshot gives the same state again, also as the first version of the format wrote it: testdata/snapshot.hex never changes (design §3, Formats).
+// A snapshot gives the same state again, also as the first version of the format wrote it: testdata/snapshot.hex and snapshot-sessions.hex,
+// whose leases have sessions, never change (design §3, Formats).
 func TestSnapshotFormat(t *testing.T) {
+	testSnapshotFormat(t, storedCore(t), "snapshot.hex")
 	c := storedCore(t)
+	x, _, ok := c.ready[0].NextRun(0, maxSeq)
+	if !ok {
+		t.Fatal("nothing is ready")
+	}
+	for i, e := range []Event{
+		{Kind: KindLeased, At: 2000, Lease: c.nextLease, Spans: []Span{{x, 1}}, Announces: true, Session: 0x1122334455667788},
+		{Kind: KindAdded, At: 2000, Added: &Added{Count: blockSize, Uniform: 1}}, // the last ones are in a block without leases
+	} {
+		if err := c.Apply(c.NextSeq(), &e); err != nil {
+			t.Fatalf("event %d: %v", i, err)
+		}
+	}
+	c.Stored(c.NextSeq()-1, c.NextSeq()-1, 10)
+	versions := map[byte]int{}
+	for _, b := range chunksOf(c) {
+		if b[0] == chunkMessages {
+			versions[b[1]]++
+		}
+	}
+	if versions[snapshotVersion] == 0 || versions[sessionsVersion] == 0 {
+		t.Errorf("versions of the chunks with messages: %v", versions)
+	}
+	testSnapshotFormat(t, c, "snapshot-sessions.hex")
+}
+
+func testSnapshotFormat(t *testing.T, c *Core, file string) {
+	t.Helper()
 	chunks := chunksOf(c)
-	path := filepath.Join("testdata", "snapshot.hex")
+	path := filepath.Join("testdata", file)
 	var lines []string
 	for _, b := range chunks {
 		lines = append(lines, hex.EncodeToString(b))
@@ -105,7 +134,7 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 		newer := append([][]byte{}, chunks...)
 		newer[i] = bytes.Clone(chunks[i])
-		newer[i][1]++
+		newer[i][1] = sessionsVersion + 1
 		if _, err := Restore(Options{}, sequence(newer)); !errors.Is(err, ErrNewerFormat) {
 			t.Errorf("chunk %d newer: %v", i, err)
 		}

@@ -58,6 +58,7 @@ func (c *Core) tick() {
 	c.again = false
 	c.tickLeases()
 	c.tickLost()
+	c.giveBackAbandoned()
 	c.tickDue()
 	if c.now >= c.holdTill {
 		c.tickExpiry()

@@ -365,6 +365,9 @@ func (w *walk) openReceiver() {
 	r.o.Announces = rapid.Bool().Draw(w.T, "announces")
 	r.o.Unbound = w.pick(5, "unbound") == 0
 	r.o.Visibility = rapid.SampledFrom([]int64{0, 0, 1000}).Draw(w.T, "visibility")
+	if w.pick(3, "session") > 0 {
+		r.o.Session = uint64(r.id)
+	}
 	if err := w.s.core.OpenReceiver(w.s.now, r.id, r.o); err != nil {
 		w.Fatalf("%v", err)
 	}
@@ -629,6 +632,13 @@ func (w *walk) crash() {
 		if err != nil {
 			w.Fatalf("%v", err)
 		}
+		// What its session was leased and never got, or has given up, keeps nobody waiting.
+		w.s.core.flights.Each(0, maxSeq, func(lo, _ uint64, f flight) bool {
+			if f.session != 0 && f.session == r.o.session() && f.receiver != r.id {
+				w.Fatalf("message %d is leased to session %d, whose receiver %d does not hold it", lo, f.session, r.id)
+			}
+			return true
+		})
 		for _, s := range kept {
 			for i := range s.Count {
 				r.held[s.Seq+i] = LeaseSpan{s.Lease + i, s.Seq + i, 1}

@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +80,90 @@ func TestReceiverGoesOn(t *testing.T) {
 			info, err := other.Admin().Describe(t.Context(), q)
 			return err == nil && info.Stats.Depth == 0
 		})
+	})
+}
+
+// deafLink is a link whose receivers get nothing while it is deaf, as if it had been on its way in a broker that stands still.
+type deafLink struct {
+	holdfast.Link
+	deaf atomic.Bool
+}
+
+func (l *deafLink) OpenReceiver(ctx context.Context, queue string, c holdfast.ReceiverConfig, ev holdfast.ReceiverEvents) (holdfast.ReceiverLink, holdfast.ReceiverOpened, error) {
+	return l.Link.OpenReceiver(ctx, queue, c, deafEvents{ev, l})
+}
+
+type deafEvents struct {
+	holdfast.ReceiverEvents
+	l *deafLink
+}
+
+func (e deafEvents) Deliver(runs []holdfast.Run) {
+	if !e.l.deaf.Load() {
+		e.ReceiverEvents.Deliver(runs)
+	}
+}
+
+// §8, §7: messages whose leases the owner had stored, and not handed over any more when it died, come from its successor within the pause of
+// a fail-over, and not after the visibility timeout: until then nothing else of their keys would.
+func TestLeasedAtDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "a", "b", "c")
+		const q, keys = "work", 5
+		put := func(round int) {
+			for i := range keys {
+				if _, err := s.nodes["a"].Queue(q).Send(t.Context(), holdfast.Message{Body: fmt.Appendf(nil, "%d-%d", round, i), Key: fmt.Sprint(i)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		put(0)
+		s.settled(10*time.Second, q)
+		dies, other := s.nodeOf(q)
+		link := &deafLink{Link: other}
+		var mu sync.Mutex
+		var seen []string
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- holdfast.NewQueue(q, link, holdfast.Options{}).Consume(ctx, func(_ context.Context, d *holdfast.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, string(d.Body))
+				return nil
+			}, holdfast.ConsumeOptions{Workers: 2, Prefetch: 30})
+		}()
+		count := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(seen)
+		}
+		s.until(time.Minute, "the first ones", func() bool { return count() == keys })
+		link.deaf.Store(true)
+		put(1) // leased to the consumer, which never hears of it
+		put(2) // behind those in their keys
+		s.until(time.Second, "leases", func() bool {
+			info, err := other.Admin().Describe(t.Context(), q)
+			return err == nil && info.Stats.InFlight == keys
+		})
+		dies.kill()
+		link.deaf.Store(false)
+		took := s.until(time.Minute, "all", func() bool { return count() == 3*keys })
+		if took > 5*time.Second {
+			t.Errorf("what was leased when the owner died was handed over after %v", took)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range keys {
+			at := func(round int) int { return slices.Index(seen, fmt.Sprintf("%d-%d", round, i)) }
+			if at(1) > at(2) {
+				t.Errorf("key %d was handed over out of order: %v", i, seen)
+			}
+		}
 	})
 }
 
