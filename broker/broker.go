@@ -186,3 +186,27 @@ func (b *Broker) Close(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// pendingBytes is what is decided and not stored, unless Options.Persistent says otherwise: the record under way and one or two that form meanwhile. More
+// would make no larger records, and a receiver's acknowledgements would wait for all of it to be stored.
+const pendingBytes = 2 << 20
+
+// sharedSnapshotBytes is after how many bytes of meta a snapshot is made where several brokers share a journal, unless Options.Persistent says otherwise: some
+// ten thousand small records. A successor reads all behind it while the queue waits, at ten to thirty thousand records a second from a database on a busy machine.
+const sharedSnapshotBytes = 1 << 20
+
+// persistence is the options that the actors under all queues have in common.
+func (b *Broker) persistence() persistent.Options {
+	po := b.o.Persistent
+	if po.MaxPendingBytes == 0 {
+		po.MaxPendingBytes = pendingBytes
+	}
+	if b.o.Cluster != nil {
+		po.Preload = true
+		if po.SnapshotBytes == 0 {
+			po.SnapshotBytes = sharedSnapshotBytes
+		}
+	}
+	po.Pool = &b.turns
+	return po
+}

@@ -15,10 +15,6 @@ import (
 	"github.com/holdfastmq/holdfast/queue"
 )
 
-// pendingBytes is what is decided and not stored, unless Options.Persistent says otherwise: the record under way and one or two that form meanwhile. More
-// would make no larger records, and a receiver's acknowledgements would wait for all of it to be stored.
-const pendingBytes = 2 << 20
-
 // actor is the persistent actor under a queue, and turn its context in a call.
 type (
 	actor = persistent.Actor[command, *queue.Event]
@@ -83,15 +79,10 @@ func openOwner(ctx context.Context, h *handle) (*owner, error) {
 		done:      make(chan struct{}),
 	}
 	o.pump.o, o.space.o, o.mover.o = o, o, o
-	po := b.o.Persistent
-	if po.MaxPendingBytes == 0 {
-		po.MaxPendingBytes = pendingBytes
-	}
+	po := b.persistence()
 	po.Logger = o.log
-	po.Pool = &b.turns
 	po.OnProgress = h.setProgress
 	po.OnAppend = o.appended
-	po.Preload = b.o.Cluster != nil
 	j := b.j
 	if h.mustExist {
 		j = existing{j}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastmq/holdfast"
+	"github.com/holdfastmq/holdfast/broker"
 	"github.com/holdfastmq/holdfast/queue"
 )
 
@@ -163,6 +164,38 @@ func TestLeasedAtDeath(t *testing.T) {
 			if at(1) > at(2) {
 				t.Errorf("key %d was handed over out of order: %v", i, seen)
 			}
+		}
+	})
+}
+
+// §8: what a successor has to read while its queue waits is bounded well below what an owner alone would leave: there are snapshots.
+func TestLittleToRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "a", "b")
+		const q = "work"
+		sender, err := s.nodes["a"].Queue(q).NewSender(holdfast.SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.store.Open().Open(t.Context(), broker.StreamName(q))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 60_000
+		for range n {
+			if _, err := sender.Send(t.Context(), holdfast.Message{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := sender.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		parts, err := r.Parts(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(parts) == 0 {
+			t.Errorf("%d messages without a snapshot", n)
 		}
 	})
 }
