@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"runtime/pprof"
 	"sync"
 	"time"
@@ -46,10 +47,21 @@ type worker struct {
 	out *json.Encoder
 }
 
+// tuneMemory sets what the environment (GOGC) does not: with a broker in the process, what a broker has. How often a client collects its garbage is
+// not what is measured: it has as much memory as bench/peers gives the clients of other queues.
+func (w *worker) tuneMemory() {
+	if w.spec.Embedded != "" {
+		memory.Tune()
+		return
+	}
+	if _, ok := os.LookupEnv("GOGC"); !ok {
+		debug.SetGCPercent(1600)
+		debug.SetMemoryLimit(1 << 30)
+	}
+}
+
 // Run is the life of a worker process. options say how it reaches a broker.
 func Run(ctx context.Context, in io.Reader, out io.Writer, options client.Options, log *slog.Logger) (err error) {
-	// How often a client collects its garbage is not what is measured.
-	memory.Tune()
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
 	if err != nil {
@@ -59,6 +71,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, options client.Option
 	if err := json.Unmarshal(text, &w.spec); err != nil {
 		return fmt.Errorf("read what to do: %w", err)
 	}
+	w.tuneMemory()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	begin, stop := make(chan struct{}), make(chan struct{})
