@@ -181,9 +181,9 @@ func TestLittleToRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const n = 60_000
-		for range n {
-			if _, err := sender.Send(t.Context(), holdfast.Message{Body: []byte("x")}); err != nil {
+		const n = 25_000
+		for i := range n {
+			if _, err := sender.Send(t.Context(), holdfast.Message{Body: []byte("x"), Key: "k", DedupID: fmt.Sprint(i)}); err != nil {
 				t.Fatal(err)
 			}
 		}
