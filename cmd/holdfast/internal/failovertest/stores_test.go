@@ -44,7 +44,7 @@ var (
 	}}
 	// FerretDB reads a collection from its beginning for each range of it: what piles up makes it slower than the test can wait for.
 	onMongoDB = store{name: "mongodb", soak: true, rounds: 5, pace: 400 * time.Millisecond, url: func(s *testserver.Server) string { return withOptions(s.URL()+unique("/t"), "durable=declared") }}
-	onHBase   = store{name: "hbase", soak: true, rounds: 5, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
+	onHBase   = store{name: "hbase", soak: true, rounds: 5, pace: 50 * time.Millisecond, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
 	// One message of each key is in flight at a time, and three nodes on one small machine take about 100 ms for each.
 	onCassandra = store{name: "cassandra", replicated: true, soak: true, rounds: 5, pace: 200 * time.Millisecond, url: func(s *testserver.Server) string {
 		return withOptions(place(s.URL(), unique("t")), "replication=3")
