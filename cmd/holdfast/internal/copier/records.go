@@ -15,14 +15,28 @@ const (
 	batchBytes   = 4 << 20
 )
 
-// records copies up to seq to.
+// maxAhead is how many bytes of a stream are read before they are written: metas, and bodies that are not discarded.
+const maxAhead = 64 << 20
+
+// next is the seq that is to be read next.
+func (s *stream) next() uint64 {
+	if n := len(s.ahead); n > 0 {
+		return s.ahead[n-1].Last() + 1
+	}
+	return s.at.end + 1
+}
+
+// records reads up to seq to. What it has read is written by write, or before that if it is too much to be kept.
 func (s *stream) records(ctx context.Context, to uint64) error {
-	for s.at.end < to {
+	for s.next() <= to {
 		info, err := s.info(ctx)
 		if err != nil {
 			return err
 		}
-		if s.at.end+1 < info.Low {
+		if s.next() < info.Low {
+			if err := s.write(ctx); err != nil {
+				return err
+			}
 			if err := s.bridge(ctx, info); err != nil {
 				return err
 			}
@@ -35,15 +49,18 @@ func (s *stream) records(ctx context.Context, to uint64) error {
 	return nil
 }
 
-// kept copies records whose metas are kept, from where the target ends, up to seq to or to where the source has discarded
+// kept reads records whose metas are kept, from where reading has come to, up to seq to or to where the source has discarded
 // meanwhile.
 func (s *stream) kept(ctx context.Context, to uint64) error {
 	var batch []*journal.Record
-	begin := s.at.end + 1
+	begin := s.next()
 	size, next := 0, begin
 	flush := func() error {
-		err := s.flush(ctx, batch)
+		err := s.load(ctx, batch)
 		batch, size = nil, 0
+		if err == nil && s.held >= maxAhead {
+			err = s.write(ctx)
+		}
 		return err
 	}
 	for rec, err := range s.r.ReadMeta(ctx, next, to) {
@@ -74,8 +91,8 @@ func (s *stream) kept(ctx context.Context, to uint64) error {
 	return flush()
 }
 
-// flush reads the bodies of a batch, and appends it.
-func (s *stream) flush(ctx context.Context, batch []*journal.Record) error {
+// load reads the bodies of a batch.
+func (s *stream) load(ctx context.Context, batch []*journal.Record) error {
 	var first []uint64
 	for _, rec := range batch {
 		if rec.BodyLen > 0 {
@@ -89,7 +106,7 @@ func (s *stream) flush(ctx context.Context, batch []*journal.Record) error {
 		}
 		bodies[rec.First] = rec
 	}
-	for i, rec := range batch {
+	for _, rec := range batch {
 		if rec.BodyLen > 0 {
 			b := bodies[rec.First]
 			switch {
@@ -102,8 +119,25 @@ func (s *stream) flush(ctx context.Context, batch []*journal.Record) error {
 				rec.Body = b.Body
 			}
 		}
-		// One sync for all of them, where the driver can.
-		rec.Buffered = i < len(batch)-1
+		s.held += held(rec)
+	}
+	s.ahead = append(s.ahead, batch...)
+	return nil
+}
+
+// write appends what was read ahead.
+func (s *stream) write(ctx context.Context) error {
+	all := s.ahead
+	s.ahead, s.held = nil, 0
+	size := 0
+	for i, rec := range all {
+		all[i] = nil
+		// One sync for many, where the driver can.
+		size += held(rec)
+		rec.Buffered = i < len(all)-1 && (i+1)%batchRecords != 0 && size < batchBytes
+		if !rec.Buffered {
+			size = 0
+		}
 		if err := s.append(ctx, rec); err != nil {
 			return err
 		}
@@ -178,7 +212,7 @@ func (s *stream) bridge(ctx context.Context, info journal.Info) error {
 			return err
 		}
 	}
-	s.lacking++
+	s.bridged = true
 	return s.skipTo(ctx, to)
 }
 

@@ -22,6 +22,12 @@ type stream struct {
 	// lacking counts what was not copied because the source had discarded it. Of bodies, the deletes of their messages
 	// are at or before where the source ends by then, and have to be copied too; of metas, the snapshots that stand for them.
 	lacking int
+	// bridged tells that metas were lacking, which a later look at the snapshots has to stand for.
+	bridged bool
+	// ahead are records that were read and are not yet in the target, and held is what they hold, in bytes. The source discards at its own speed, and
+	// the target takes them at its own: so what is to be of one moment is read first and written then.
+	ahead   []*journal.Record
+	held    int
 	dead    []journal.Range // bodies that the source no longer has
 	damaged map[uint64]bool // records of the source whose bodies cannot be read
 	same    map[string]bool // parts that never change, and are known to be in the target
@@ -53,6 +59,7 @@ func (s *stream) run(ctx context.Context) error {
 		return err
 	}
 	s.began = s.at.end + 1
+	s.ahead, s.held = nil, 0
 	// Snapshots come first: a target that somebody opens before it is complete then has snapshots beyond its end, and is
 	// refused instead of taken for an empty queue.
 	if err := s.parts(ctx); err != nil {
@@ -99,16 +106,24 @@ func (s *stream) run(ctx context.Context) error {
 	return err
 }
 
-// follow copies records up to where the source ends now. done tells that what the target has then is of one moment: none of
-// the records lacked its body, and none was discarded before it could be copied, which only later snapshots stand for.
+// follow copies records up to where the source ends now, or has ended by the time that none of them lacked its body any more. done tells that what
+// the target has then is of one moment: no body is lacking, and no record was discarded before it could be copied, which only later snapshots stand for.
 func (s *stream) follow(ctx context.Context) (done bool, err error) {
-	info, err := s.info(ctx)
-	if err != nil {
-		return false, err
+	s.bridged = false
+	for range maxPasses {
+		info, err := s.info(ctx)
+		if err != nil {
+			return false, err
+		}
+		s.lacking = 0
+		if err := s.records(ctx, info.End); err != nil {
+			return false, err
+		}
+		if s.lacking == 0 {
+			break
+		}
 	}
-	s.lacking = 0
-	err = s.records(ctx, info.End)
-	return s.lacking == 0, err
+	return s.lacking == 0 && !s.bridged, s.write(ctx)
 }
 
 // info reads the source's state, of the life that is being copied.
