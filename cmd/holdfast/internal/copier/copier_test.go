@@ -285,6 +285,56 @@ func TestTargetWrittenTo(t *testing.T) {
 	}
 }
 
+// A copy goes on where one was ended that had just taken hold of the target, also where the source has discarded what follows; and it still refuses what
+// somebody else has written to.
+func TestEndedAsItBegan(t *testing.T) {
+	for _, final := range []int64{60, 1 << 30} { // the source has discarded all that was copied first, or only what follows
+		src, dst := memory.New(), memory.New()
+		b := openBrokerWith(t, src, final)
+		fill(t, b, 0)
+		shut(t, b)
+		copyAll(t, src, dst)
+		there := infoOf(t, dst, "queue/orders")
+		for range 2 { // they were ended before they wrote anything
+			_, err := dst.Import(t.Context(), "queue/orders", journal.Info{UID: there.UID, Epoch: there.Epoch})
+			mustBe(t, err)
+		}
+		discarded := func(round int) {
+			t.Helper()
+			end := infoOf(t, dst, "queue/orders").End
+			for last := round + 10; infoOf(t, src, "queue/orders").Low <= end+1; round++ {
+				if round == last {
+					t.Fatalf("the source still has what follows seq %d", end)
+				}
+				b := openBroker(t, src)
+				fill(t, b, round)
+				shut(t, b)
+			}
+		}
+		discarded(1)
+		copyAll(t, src, dst)
+
+		other := openBroker(t, dst)
+		_, err := other.Queue("orders").Send(t.Context(), holdfast.Message{Body: []byte("by the copy's own broker")})
+		mustBe(t, err)
+		shut(t, other)
+		discarded(11)
+		_, err = copier.Copy(t.Context(), src, dst, copier.Options{Live: broker.LiveRecords, Logger: quiet, Streams: []string{"queue/orders"}})
+		if !errors.Is(err, copier.ErrTarget) || !strings.Contains(err.Error(), "another than a copy") {
+			t.Errorf("copying over what was written: %v", err)
+		}
+	}
+}
+
+func infoOf(t *testing.T, j journal.Journal, stream string) journal.Info {
+	t.Helper()
+	r, err := j.Open(t.Context(), stream)
+	mustBe(t, err)
+	info, err := r.Info(t.Context())
+	mustBe(t, err)
+	return info
+}
+
 // photoAll is what is stored of the streams, epochs included.
 func photoAll(t *testing.T, j journal.Journal) string {
 	t.Helper()

@@ -88,6 +88,9 @@ func (s *stream) run(ctx context.Context) error {
 		}
 	}
 	s.res.End = s.at.end
+	if err := s.sign(ctx); err != nil {
+		return err
+	}
 	// As it was before the last look at the snapshots: so they stand for everything below.
 	err = s.settle(ctx, func(ctx context.Context) error { return s.h.DiscardMeta(ctx, info.Low) })
 	if err != nil {
@@ -188,22 +191,52 @@ func (s *stream) continues(ctx context.Context, there, info journal.Info) error 
 	if err != nil {
 		return err
 	}
-	note, err := r.ReadPart(ctx, noteName)
-	switch {
-	case errors.Is(err, journal.ErrNotFound) || err == nil && string(note) != epochNote(there.Epoch):
-		return fmt.Errorf("%w: the source has discarded what follows seq %d, where the copy ends, and another than a copy may have had the target open since: copy into an empty store",
-			ErrTarget, there.End)
+	switch ours, err := onlyCopied(ctx, r, there); {
 	case err != nil:
 		return err
+	case !ours:
+		return fmt.Errorf("%w: the source has discarded what follows seq %d, where the copy ends, and another than a copy may have had the target open since: copy into an empty store",
+			ErrTarget, there.End)
 	}
 	return nil
 }
 
-// noteName is the part of the target in which a copy notes its epoch: if it is the stream's newest, nobody else has
-// owned the stream since. It has nothing to do with the source's parts.
-const noteName = "holdfast-copy"
+// onlyCopied tells whether nobody but copies has written to the target's stream. A copy notes its epoch before it writes, and what it writes is of no later
+// one, since Import is given the source's; who acquires the stream has a later one, and so have the records that he writes. A copy that was
+// ended before it could note its epoch has written nothing.
+func onlyCopied(ctx context.Context, r journal.Reader, there journal.Info) (bool, error) {
+	text, err := r.ReadPart(ctx, noteName)
+	if errors.Is(err, journal.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var epoch, end uint64
+	if n, _ := fmt.Sscanf(string(text), noteFormat, &epoch, &end); n == 0 {
+		return false, nil // not a copy's
+	}
+	if epoch == there.Epoch || end == there.End && end > 0 {
+		return true, nil
+	}
+	for rec, err := range r.ReadMeta(ctx, there.End, there.End) {
+		if err != nil {
+			return false, err
+		}
+		return rec.Last() == there.End && rec.Epoch <= epoch, nil
+	}
+	return false, nil // discarded, and not by a copy, which notes the end before
+}
 
-func epochNote(epoch uint64) string { return fmt.Sprintf("epoch %d", epoch) }
+// noteName is the part of the target in which a copy notes its epoch, and where it ended when it was noted: see onlyCopied. It has nothing to do with the
+// source's parts.
+const noteName, noteFormat = "holdfast-copy", "epoch %d end %d"
+
+// sign notes the copy's epoch and end.
+func (s *stream) sign(ctx context.Context) error {
+	text := fmt.Sprintf(noteFormat, s.h.Acquired().Epoch, s.at.end)
+	return s.settle(ctx, func(ctx context.Context) error { return s.h.WritePart(ctx, noteName, []byte(text)) })
+}
 
 // target reads the state of the target's stream.
 func (s *stream) target(ctx context.Context) (journal.Info, error) {
@@ -230,7 +263,7 @@ func (s *stream) importAs(ctx context.Context, from journal.Info) error {
 	s.h = h
 	at := h.Acquired()
 	s.at = position{at.End, at.EndCRC, at.EndTime, s.at.epoch}
-	return s.settle(ctx, func(ctx context.Context) error { return h.WritePart(ctx, noteName, []byte(epochNote(at.Epoch))) })
+	return s.sign(ctx)
 }
 
 // beginning returns where a new copy begins: before the first record whose body is needed, or whose meta is kept.
