@@ -21,6 +21,7 @@ type model struct {
 }
 
 type modelMsg struct {
+	alone     bool // was to be handed out alone before
 	seq       uint64
 	body      string
 	size      int
@@ -183,9 +184,10 @@ func (m *model) one(e *Event, x *modelMsg, n uint64) string {
 			x.state, x.due = StateRetrying, e.Due
 		}
 		over := e.Counted && m.cfg.MaxDeliveries > 0 && x.count-x.base >= m.cfg.MaxDeliveries
-		if over && e.Alone && m.cfg.MaxDeliveries > 1 && x.count-x.base == m.cfg.MaxDeliveries {
-			over = false // once more, alone
+		if over && e.Alone && m.cfg.MaxDeliveries > 1 && (x.count-x.base == m.cfg.MaxDeliveries || !x.alone) {
+			over = false // once more, alone; also if the limit was lowered while it was leased
 		}
+		x.alone = x.alone || e.Alone
 		return wrongIf(!leased, "not leased") + wrongIf(over, "over the limit") +
 			wrongIf(e.Cause == CauseRelease && (e.Counted || e.Due > 0), "a release that counts or waits")
 	case KindDeleted:
