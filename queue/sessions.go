@@ -155,26 +155,7 @@ func (c *Core) giveBackAbandoned() {
 	if c.abandoned.Len() == 0 {
 		return
 	}
-	pieces := c.scratch.pieces[:0]
-	for len(pieces) < maxPieces {
-		lo, hi, ok := c.abandoned.NextRun(0, maxSeq)
-		if !ok {
-			break
-		}
-		done := hi
-		c.flights.Each(lo, hi, func(a, b uint64, f flight) bool {
-			if f.receiver == 0 {
-				pieces = append(pieces, piece{a, b, f})
-			}
-			done = b
-			return len(pieces) < maxPieces
-		})
-		if len(pieces) < maxPieces {
-			done = hi
-		}
-		c.abandoned.RemoveRange(lo, done)
-	}
-	c.scratch.pieces = pieces
+	pieces := c.takeFlights(&c.abandoned, func(f *flight) bool { return f.receiver == 0 })
 	c.again = c.again || c.abandoned.Len() > 0
 	c.giveBack(pieces, CauseDisconnected, func(f *flight) leaseEnding {
 		return leaseEnding{counted: f.begun() || f.flags&flightCounts != 0}

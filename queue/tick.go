@@ -75,28 +75,34 @@ func (c *Core) tickLeases() {
 	if c.ended.Len() == 0 {
 		return
 	}
+	pieces := c.takeFlights(&c.ended, func(f *flight) bool { return f.deadline <= c.now })
+	c.loseLeases(pieces, LostExpired)
+	c.giveBack(pieces, CauseLeaseExpired, c.leaseExpiry, 0)
+}
+
+// takeFlights takes seqs out of a set, from the front, and returns the flights over them that match, as many as one command may deal with.
+func (c *Core) takeFlights(from *seqset.Set, match func(f *flight) bool) []piece {
 	pieces := c.scratch.pieces[:0]
 	for len(pieces) < maxPieces {
-		lo, hi, ok := c.ended.NextRun(0, maxSeq)
+		lo, hi, ok := from.NextRun(0, maxSeq)
 		if !ok {
 			break
 		}
 		done := hi
-		c.flights.Each(lo, hi, func(lo, hi uint64, f flight) bool {
-			if f.deadline <= c.now {
-				pieces = append(pieces, piece{lo, hi, f})
+		c.flights.Each(lo, hi, func(a, b uint64, f flight) bool {
+			if match(&f) {
+				pieces = append(pieces, piece{a, b, f})
 			}
-			done = hi
+			done = b
 			return len(pieces) < maxPieces
 		})
 		if len(pieces) < maxPieces {
 			done = hi
 		}
-		c.ended.RemoveRange(lo, done)
+		from.RemoveRange(lo, done)
 	}
 	c.scratch.pieces = pieces
-	c.loseLeases(pieces, LostExpired)
-	c.giveBack(pieces, CauseLeaseExpired, c.leaseExpiry, 0)
+	return pieces
 }
 
 // loseLeases tells receivers that they hold messages no longer.

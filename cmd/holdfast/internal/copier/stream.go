@@ -19,11 +19,13 @@ type stream struct {
 	// began is the first seq that this run copies.
 	began uint64
 
-	// lacking counts what was not copied because the source had discarded it. Of bodies, the deletes of their messages
-	// are at or before where the source ends by then, and have to be copied too; of metas, the snapshots that stand for them.
+	// lacking counts bodies that were not copied because the source had discarded them. The deletes of their messages are at or before where the
+	// source ends by then, and have to be copied too.
 	lacking int
 	// bridged tells that metas were lacking, which a later look at the snapshots has to stand for.
 	bridged bool
+	// looks counts how often it was read up to where the source ended.
+	looks int
 	// ahead are records that were read and are not yet in the target, and held is what they hold, in bytes. The source discards at its own speed, and
 	// the target takes them at its own: so what is to be of one moment is read first and written then.
 	ahead   []*journal.Record
@@ -42,8 +44,12 @@ type position struct {
 	epoch uint64
 }
 
-// maxPasses bounds how often the source is followed. Each time is shorter than the one before it, if the target is faster.
-const maxPasses = 100
+const (
+	// maxLooks bounds how often the source is followed. Each time is shorter than the one before it, unless it discards faster than it can be read.
+	maxLooks = 200
+	// maxExtensions is how often in a row, before snapshots are looked at again.
+	maxExtensions = 10
+)
 
 // run copies what the target does not have yet, and then compares.
 func (s *stream) run(ctx context.Context) error {
@@ -59,13 +65,13 @@ func (s *stream) run(ctx context.Context) error {
 		return err
 	}
 	s.began = s.at.end + 1
-	s.ahead, s.held = nil, 0
+	s.ahead, s.held, s.looks = nil, 0, 0
 	// Snapshots come first: a target that somebody opens before it is complete then has snapshots beyond its end, and is
 	// refused instead of taken for an empty queue.
 	if err := s.parts(ctx); err != nil {
 		return err
 	}
-	for pass := 0; ; pass++ {
+	for {
 		if _, err = s.follow(ctx); err != nil {
 			return err
 		}
@@ -83,7 +89,7 @@ func (s *stream) run(ctx context.Context) error {
 		if done {
 			break
 		}
-		if pass == maxPasses {
+		if s.looks >= maxLooks {
 			return fmt.Errorf("copied up to seq %d, but the source discards faster than it can be followed; copy again at a quieter time", s.at.end)
 		}
 	}
@@ -113,11 +119,12 @@ func (s *stream) run(ctx context.Context) error {
 // the target has then is of one moment: no body is lacking, and no record was discarded before it could be copied, which only later snapshots stand for.
 func (s *stream) follow(ctx context.Context) (done bool, err error) {
 	s.bridged = false
-	for range maxPasses {
+	for range maxExtensions {
 		info, err := s.info(ctx)
 		if err != nil {
 			return false, err
 		}
+		s.looks++
 		s.lacking = 0
 		if err := s.records(ctx, info.End); err != nil {
 			return false, err
