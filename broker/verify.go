@@ -85,7 +85,7 @@ func Verify(ctx context.Context, j journal.Journal, stream string, progress func
 
 // LiveRecords returns the first seqs, ascending, of the records of a queue's stream that hold bodies of its messages, also where their metas are discarded. It
 // rebuilds the queue in memory; the stream may be in use, and what it returns is of one moment. Of a stream that holds no queue, or was dropped, it
-// returns none.
+// returns nil, and of a queue without messages an empty slice.
 func LiveRecords(ctx context.Context, j journal.Journal, stream string) ([]uint64, error) {
 	if _, ok := QueueOf(stream); !ok {
 		return nil, nil
@@ -251,7 +251,7 @@ func (x *verifier) replayOnce(ctx context.Context) ([]uint64, error) {
 	}
 	stats := core.Stats(x.v.Info.EndTime)
 	x.v.Messages = stats.Depth
-	var records []uint64
+	records := []uint64{}
 	for _, l := range core.Locate(nil, queue.Span{Seq: 1, Count: core.NextSeq()}) {
 		if n := len(records); n == 0 || records[n-1] != l.Record {
 			records = append(records, l.Record)

@@ -18,6 +18,7 @@ import (
 const (
 	DefaultParallel = 4
 	DefaultPatience = time.Minute
+	DefaultAhead    = 64 << 20
 )
 
 // Options say how to copy. The zero value means the defaults.
@@ -28,10 +29,13 @@ type Options struct {
 	Parallel int
 	// Patience is for how long a change of the target is repeated that has not been answered. 0 means DefaultPatience.
 	Patience time.Duration
+	// Ahead is how many bytes of a stream are read before they are written: parts of snapshots, metas, and bodies that are not discarded. What lives in the
+	// source only until the target would have taken it has to fit, or the copy cannot be of one moment. 0 means DefaultAhead.
+	Ahead int
 	// NoVerify leaves out reading everything again at the end.
 	NoVerify bool
 	// Live returns the first seqs of the records of a stream that hold bodies which are still needed, also where their metas are
-	// discarded. nil means that there are none of those: true of all streams but those of queues.
+	// discarded, ascending, and nil for a stream of which it knows nothing. A nil func knows nothing of any: then there are no such records.
 	Live func(ctx context.Context, j journal.Journal, stream string) ([]uint64, error)
 	// Progress, if not nil, is told of each piece of work. It is called by several goroutines.
 	Progress func(Progress)
@@ -95,6 +99,9 @@ func Copy(ctx context.Context, src, dst journal.Journal, o Options) ([]Result, e
 	}
 	if o.Patience <= 0 {
 		o.Patience = DefaultPatience
+	}
+	if o.Ahead <= 0 {
+		o.Ahead = DefaultAhead
 	}
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
@@ -175,7 +182,7 @@ func (c *job) stream(ctx context.Context, name string) Result {
 	if err != nil {
 		return Result{Stream: name, Err: err}
 	}
-	s := &stream{job: c, name: name, r: r, same: map[string]bool{}, damaged: map[uint64]bool{}, res: Result{Stream: name}}
+	s := &stream{job: c, name: name, r: r, res: Result{Stream: name}}
 	for range maxLives {
 		if err = s.run(ctx); !errors.Is(err, errNewLife) {
 			break

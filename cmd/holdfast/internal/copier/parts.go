@@ -2,9 +2,11 @@ package copier
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,22 +16,24 @@ import (
 // maxListings bounds how often the parts are listed, of a source that changes them at the same time.
 const maxListings = 50
 
-// parts makes the target have the source's parts, those of one listing.
+// parts reads the source's parts that the target does not have, those of one listing. They are written by write, or before that if they are too
+// much to be kept.
 func (s *stream) parts(ctx context.Context) error {
 	for range maxListings {
 		names, err := s.names(ctx)
 		if err != nil {
 			return err
 		}
-		all, err := s.writeParts(ctx, names)
+		all, err := s.readParts(ctx, names)
 		if err != nil {
 			return err
 		}
 		if all {
-			return s.deleteParts(ctx, names)
+			s.listed = names
+			return nil
 		}
 	}
-	return errors.New("the source replaces its snapshots faster than they can be copied; copy again at a quieter time")
+	return s.tooFast("replaces its snapshots faster than they are read")
 }
 
 // names lists the source's parts, but for a note that an earlier copy has left.
@@ -37,6 +41,9 @@ func (s *stream) names(ctx context.Context) ([]string, error) {
 	names, err := s.r.Parts(ctx, "")
 	return slices.DeleteFunc(names, func(name string) bool { return name == noteName }), err
 }
+
+// byRank orders names of parts for writing.
+func byRank(a, b string) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a, b)) }
 
 // rank orders parts: whatever a manifest names comes before it, and the mark of discarded metas before everything, so that a
 // target that is opened too early is not taken for an empty one. See journal.SaveSnapshot.
@@ -55,12 +62,17 @@ func fixed(name string) bool {
 	return name != "m/discard" && (strings.HasPrefix(name, "m/") || strings.HasPrefix(name, "c/"))
 }
 
-// writeParts writes what the target does not have. all is false if a part was gone by the time that it was read.
-func (s *stream) writeParts(ctx context.Context, names []string) (all bool, err error) {
+// readParts reads parts. all is false if one was gone by the time that it was read.
+func (s *stream) readParts(ctx context.Context, names []string) (all bool, err error) {
+	for name, data := range s.blobs {
+		if _, ok := slices.BinarySearch(names, name); !ok || !fixed(name) {
+			s.drop(name, data)
+		}
+	}
 	names = slices.Clone(names)
-	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(names, byRank)
 	for _, name := range names {
-		if s.same[name] {
+		if _, ok := s.blobs[name]; ok || s.same[name] {
 			continue
 		}
 		data, err := s.r.ReadPart(ctx, name)
@@ -70,39 +82,70 @@ func (s *stream) writeParts(ctx context.Context, names []string) (all bool, err 
 		if err != nil {
 			return false, err
 		}
-		there, err := s.h.ReadPart(ctx, name)
-		switch {
-		case err == nil && bytes.Equal(there, data):
-			s.same[name] = fixed(name)
-			continue
-		case err != nil && !errors.Is(err, journal.ErrNotFound) && !errors.Is(err, journal.ErrCorrupt):
-			return false, err
+		s.blobs[name] = data
+		if s.held += len(data); s.held >= s.o.Ahead {
+			if err := s.write(ctx); err != nil {
+				return false, err
+			}
 		}
-		if len(data) > s.lim.MaxPartBytes {
-			return false, &LimitError{Stream: s.name, Part: name, Size: len(data), Limit: s.lim.MaxPartBytes, Count: 1}
-		}
-		if err := s.settle(ctx, func(ctx context.Context) error { return s.h.WritePart(ctx, name, data) }); err != nil {
-			return false, err
-		}
-		s.same[name] = fixed(name)
-		s.res.Parts++
-		s.res.Bytes += int64(len(data))
 	}
 	return true, nil
 }
 
-// deleteParts deletes what the source does not have.
-func (s *stream) deleteParts(ctx context.Context, names []string) error {
+// drop forgets a part that was read.
+func (s *stream) drop(name string, data []byte) {
+	delete(s.blobs, name)
+	s.held -= len(data)
+}
+
+// writeParts writes the parts that were read ahead.
+func (s *stream) writeParts(ctx context.Context) error {
+	for _, name := range slices.SortedFunc(maps.Keys(s.blobs), byRank) {
+		data := s.blobs[name]
+		if err := s.writePart(ctx, name, data); err != nil {
+			return err
+		}
+		s.same[name] = fixed(name)
+		s.drop(name, data)
+	}
+	return nil
+}
+
+// writePart writes a part that the target does not have.
+func (s *stream) writePart(ctx context.Context, name string, data []byte) error {
+	there, err := s.h.ReadPart(ctx, name)
+	switch {
+	case err == nil && bytes.Equal(there, data):
+		return nil
+	case err != nil && !errors.Is(err, journal.ErrNotFound) && !errors.Is(err, journal.ErrCorrupt):
+		return err
+	}
+	if len(data) > s.lim.MaxPartBytes {
+		return &LimitError{Stream: s.name, Part: name, Size: len(data), Limit: s.lim.MaxPartBytes, Count: 1}
+	}
+	if err := s.settle(ctx, func(ctx context.Context) error { return s.h.WritePart(ctx, name, data) }); err != nil {
+		return err
+	}
+	s.res.Parts++
+	s.res.Bytes += int64(len(data))
+	return nil
+}
+
+// deleteParts deletes what the source did not have when its parts were read.
+func (s *stream) deleteParts(ctx context.Context) error {
 	there, err := s.h.Parts(ctx, "")
 	if err != nil {
 		return err
 	}
 	there = slices.DeleteFunc(there, func(name string) bool {
-		_, ok := slices.BinarySearch(names, name)
+		_, ok := slices.BinarySearch(s.listed, name)
 		return ok || name == noteName
 	})
 	if len(there) == 0 {
 		return nil
+	}
+	for _, name := range there {
+		delete(s.same, name)
 	}
 	return s.settle(ctx, func(ctx context.Context) error { return s.h.DeleteParts(ctx, there) })
 }

@@ -15,9 +15,6 @@ const (
 	batchBytes   = 4 << 20
 )
 
-// maxAhead is how many bytes of a stream are read before they are written: metas, and bodies that are not discarded.
-const maxAhead = 64 << 20
-
 // next is the seq that is to be read next.
 func (s *stream) next() uint64 {
 	if n := len(s.ahead); n > 0 {
@@ -58,7 +55,7 @@ func (s *stream) kept(ctx context.Context, to uint64) error {
 	flush := func() error {
 		err := s.load(ctx, batch)
 		batch, size = nil, 0
-		if err == nil && s.held >= maxAhead {
+		if err == nil && s.held >= s.o.Ahead {
 			err = s.write(ctx)
 		}
 		return err
@@ -100,11 +97,8 @@ func (s *stream) load(ctx context.Context, batch []*journal.Record) error {
 		}
 	}
 	bodies := map[uint64]*journal.Record{}
-	for rec, err := range s.bodies(ctx, first) {
-		if err != nil {
-			return err
-		}
-		bodies[rec.First] = rec
+	if err := s.eachBody(ctx, first, func(rec *journal.Record) { bodies[rec.First] = rec }); err != nil {
+		return err
 	}
 	for _, rec := range batch {
 		if rec.BodyLen > 0 {
@@ -125,8 +119,11 @@ func (s *stream) load(ctx context.Context, batch []*journal.Record) error {
 	return nil
 }
 
-// write appends what was read ahead.
+// write gives the target what was read ahead.
 func (s *stream) write(ctx context.Context) error {
+	if err := s.writeParts(ctx); err != nil {
+		return err
+	}
 	all := s.ahead
 	s.ahead, s.held = nil, 0
 	size := 0

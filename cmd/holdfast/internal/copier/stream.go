@@ -26,11 +26,14 @@ type stream struct {
 	bridged bool
 	// looks counts how often it was read up to where the source ended.
 	looks int
-	// ahead are records that were read and are not yet in the target, and held is what they hold, in bytes. The source discards at its own speed, and
-	// the target takes them at its own: so what is to be of one moment is read first and written then.
+	// ahead and blobs are records and parts that were read and are not yet in the target, and held is what they hold, in bytes. The source discards and
+	// replaces at its own speed, and the target takes them at its own: so what is to be of one moment is read first and written then.
 	ahead   []*journal.Record
+	blobs   map[string][]byte // by name
 	held    int
+	listed  []string        // the parts that the source had when they were read last
 	dead    []journal.Range // bodies that the source no longer has
+	absent  []uint64        // records whose bodies the source has, and the target does not
 	damaged map[uint64]bool // records of the source whose bodies cannot be read
 	same    map[string]bool // parts that never change, and are known to be in the target
 	res     Result
@@ -57,7 +60,7 @@ func (s *stream) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.uid, s.res.Dropped, s.res.SourceEnd = info.UID, info.Dropped, info.End
+	s.begin(info)
 	if info.Dropped {
 		return s.dropped(ctx, info)
 	}
@@ -65,41 +68,15 @@ func (s *stream) run(ctx context.Context) error {
 		return err
 	}
 	s.began = s.at.end + 1
-	s.ahead, s.held, s.looks = nil, 0, 0
-	// Snapshots come first: a target that somebody opens before it is complete then has snapshots beyond its end, and is
-	// refused instead of taken for an empty queue.
-	if err := s.parts(ctx); err != nil {
+	low, err := s.copy(ctx)
+	if err != nil {
 		return err
-	}
-	for {
-		if _, err = s.follow(ctx); err != nil {
-			return err
-		}
-		if info, err = s.info(ctx); err != nil {
-			return err
-		}
-		if err = s.parts(ctx); err != nil {
-			return err
-		}
-		// Once more behind the snapshots: they may be of later than where the target ends.
-		done, err := s.follow(ctx)
-		if err != nil {
-			return err
-		}
-		if done {
-			break
-		}
-		if s.looks >= maxLooks {
-			return fmt.Errorf("copied up to seq %d, but the source discards faster than it can be followed; copy again at a quieter time", s.at.end)
-		}
 	}
 	s.res.End = s.at.end
 	if err := s.sign(ctx); err != nil {
 		return err
 	}
-	// As it was before the last look at the snapshots: so they stand for everything below.
-	err = s.settle(ctx, func(ctx context.Context) error { return s.h.DiscardMeta(ctx, info.Low) })
-	if err != nil {
+	if err := s.settle(ctx, func(ctx context.Context) error { return s.h.DiscardMeta(ctx, low) }); err != nil {
 		return err
 	}
 	if !s.o.NoVerify {
@@ -115,8 +92,64 @@ func (s *stream) run(ctx context.Context) error {
 	return err
 }
 
-// follow copies records up to where the source ends now, or has ended by the time that none of them lacked its body any more. done tells that what
-// the target has then is of one moment: no body is lacking, and no record was discarded before it could be copied, which only later snapshots stand for.
+// begin forgets what was known of an earlier life of the stream.
+func (s *stream) begin(info journal.Info) {
+	s.uid, s.res.Dropped, s.res.SourceEnd = info.UID, info.Dropped, info.End
+	s.ahead, s.blobs, s.listed, s.held = nil, map[string][]byte{}, nil, 0
+	s.looks, s.lacking, s.bridged = 0, 0, false
+	s.dead, s.absent, s.damaged, s.same = nil, nil, map[uint64]bool{}, map[string]bool{}
+	s.res.Damaged, s.res.Damage = 0, nil
+}
+
+// copy makes the target have what the source had at one moment, and returns the lowest seq whose meta it needs then.
+func (s *stream) copy(ctx context.Context) (low uint64, err error) {
+	// Snapshots come first: a target that somebody opens before it is complete then has snapshots beyond its end, and is
+	// refused instead of taken for an empty queue.
+	if err := s.parts(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.write(ctx); err != nil {
+		return 0, err
+	}
+	for {
+		if _, err = s.follow(ctx); err != nil {
+			return 0, err
+		}
+		if err = s.write(ctx); err != nil {
+			return 0, err
+		}
+		// As it is before the last look at the snapshots: so they stand for everything below.
+		info, err := s.info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err = s.parts(ctx); err != nil {
+			return 0, err
+		}
+		// Once more behind the snapshots: they may be of later than where the target ends.
+		done, err := s.follow(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := s.write(ctx); err != nil {
+			return 0, err
+		}
+		if err := s.deleteParts(ctx); done || err != nil {
+			return info.Low, err
+		}
+		if s.looks >= maxLooks {
+			return 0, s.tooFast("discards faster than it is followed")
+		}
+	}
+}
+
+// tooFast says that the source cannot be followed, and what to do about that.
+func (s *stream) tooFast(what string) error {
+	return fmt.Errorf("copied up to seq %d, but the source %s; copy again at a quieter time, or read more than %d MiB ahead (--ahead)", s.at.end, what, s.o.Ahead>>20)
+}
+
+// follow reads records up to where the source ends now, or has ended by the time that none of them lacked its body any more. done tells that what
+// the target has, once they are written, is of one moment: no body is lacking, and no record was discarded before it could be copied, which only later snapshots stand for.
 func (s *stream) follow(ctx context.Context) (done bool, err error) {
 	s.bridged = false
 	for range maxExtensions {
@@ -133,7 +166,7 @@ func (s *stream) follow(ctx context.Context) (done bool, err error) {
 			break
 		}
 	}
-	return s.lacking == 0 && !s.bridged, s.write(ctx)
+	return s.lacking == 0 && !s.bridged, nil
 }
 
 // info reads the source's state, of the life that is being copied.

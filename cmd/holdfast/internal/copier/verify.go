@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/holdfastmq/holdfast/journal"
 )
@@ -32,6 +33,9 @@ func (s *stream) verify(ctx context.Context) error {
 			return err
 		}
 		live = live[n:]
+	}
+	if err := s.whole(ctx); err != nil {
+		return err
 	}
 	if err := s.discardDead(ctx); err != nil {
 		return err
@@ -91,23 +95,18 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 		last   uint64
 		n, crc uint32
 	}
-	read := func(records iter.Seq2[*journal.Record, error]) (map[uint64]sum, error) {
-		have := map[uint64]sum{}
-		for rec, err := range records {
-			if err != nil {
-				return nil, err
-			}
-			have[rec.First] = sum{rec.Last(), rec.BodyLen, rec.BodyCRC}
-		}
-		return have, nil
+	copied, source := map[uint64]sum{}, map[uint64]sum{}
+	add := func(have map[uint64]sum, rec *journal.Record) {
+		have[rec.First] = sum{rec.Last(), rec.BodyLen, rec.BodyCRC}
 	}
 	// The copy first: what is missing in it must be missing in the source by then.
-	copied, err := read(s.h.ReadBodies(ctx, first))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrVerify, err)
+	for rec, err := range s.h.ReadBodies(ctx, first) {
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrVerify, err)
+		}
+		add(copied, rec)
 	}
-	source, err := read(s.bodies(ctx, first))
-	if err != nil {
+	if err := s.eachBody(ctx, first, func(rec *journal.Record) { add(source, rec) }); err != nil {
 		return err
 	}
 	for _, seq := range first {
@@ -115,7 +114,7 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 		got, inCopy := copied[seq]
 		switch {
 		case inSource && !inCopy:
-			return fmt.Errorf("%w: the body of the record at seq %d is missing%s", ErrVerify, seq, s.lookAgain(ctx, seq, len(copied), len(first)))
+			s.absent = append(s.absent, seq)
 		case inSource && got != want:
 			return fmt.Errorf("%w: the body of the record at seq %d is another one", ErrVerify, seq)
 		case inCopy && !inSource && !s.damaged[seq]:
@@ -125,12 +124,37 @@ func (s *stream) verifyBodies(ctx context.Context, first []uint64) error {
 	return nil
 }
 
-// lookAgain tells what there is to know of a body that is missing in the copy, for whoever has to find out why: how many others were there, whether
-// this run has copied it, and whether another reader finds it.
-func (s *stream) lookAgain(ctx context.Context, seq uint64, found, asked int) string {
-	text := fmt.Sprintf("; %d of %d were found", found, asked)
+// whole refuses a copy that lacks bodies which the source has, unless no message of the copied queue needs them: a source that has discarded a body may
+// still show it, for a while (a replica that lags behind) or until it discards it again (after a crash).
+func (s *stream) whole(ctx context.Context) error {
+	if len(s.absent) == 0 {
+		return nil
+	}
+	if s.o.Live != nil {
+		needed, err := s.o.Live(ctx, s.dst, s.name)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrVerify, err)
+		}
+		if needed != nil {
+			s.absent = slices.DeleteFunc(s.absent, func(seq uint64) bool {
+				_, ok := slices.BinarySearch(needed, seq)
+				return !ok
+			})
+		}
+	}
+	if len(s.absent) == 0 {
+		return nil
+	}
+	seq := s.absent[0]
+	return fmt.Errorf("%w: the bodies of %d records are missing, that at seq %d is the first; copy into an empty store%s", ErrVerify, len(s.absent), seq, s.lookAgain(ctx, seq))
+}
+
+// lookAgain tells what there is to know of a body that is missing in the copy, for whoever has to find out why: whether this run has copied it, and whether
+// another reader finds it.
+func (s *stream) lookAgain(ctx context.Context, seq uint64) string {
+	text := ""
 	if seq >= s.began {
-		text += ", it was copied by this run"
+		text = "; it was copied by this run"
 	}
 	r, err := s.dst.Open(ctx, s.name)
 	if err != nil {
@@ -149,11 +173,19 @@ func (s *stream) lookAgain(ctx context.Context, seq uint64, found, asked int) st
 }
 
 // discardDead discards what the source has discarded since it was copied, if that is because of what the copy has, too:
-// otherwise its messages are still in the copied queue.
+// otherwise its messages are still in the copied queue. What messages of the source need stays, whether the source finds it or not.
 func (s *stream) discardDead(ctx context.Context) error {
 	if len(s.dead) == 0 {
 		return nil
 	}
+	live, err := s.live(ctx, 0, math.MaxUint64)
+	if err != nil {
+		return err
+	}
+	s.dead = slices.DeleteFunc(s.dead, func(r journal.Range) bool {
+		_, ok := slices.BinarySearch(live, r.From)
+		return ok
+	})
 	info, err := s.info(ctx)
 	if err != nil || info.End != s.at.end {
 		return err

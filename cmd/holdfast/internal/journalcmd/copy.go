@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 func copyCommand(a *cli.App) *cobra.Command {
 	var o copier.Options
+	ahead := cli.Size(copier.DefaultAhead)
 	cmd := &cobra.Command{
 		Use:   "copy SRC DST",
 		Short: "Copy a store into another one, of the same or another kind",
@@ -30,18 +32,23 @@ It may be interrupted, and goes on where it was when it is run again. Brokers ma
 once; what they store after a stream was finished is copied by another run. Nobody else may use DST until the last run is over, and none of
 its streams may have been written to by others. At the end everything is read again and compared.
 
+A copy of SRC in use is of one moment. For that, what is there for a while only has to be read before it is gone, however slowly DST takes it: up to
+--ahead of each of --parallel streams is held in memory. Where that is not enough it is told, and everything that was copied so far counts.
+
 Records whose bodies cannot be read in SRC are copied without them, and that is told: the copied queue parks their messages, and serves
 everything else.
 
 It exits with 1 if a stream could not be copied, differs, or lacks bodies.` + urls + journals.Help(),
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Ahead = int(min(ahead, math.MaxInt))
 			return runCopy(cmd.Context(), a, args[0], args[1], o)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.Streams, "stream", nil, "only these `streams`; that of a queue is queue/NAME")
 	fs.IntVar(&o.Parallel, "parallel", copier.DefaultParallel, "how many streams are copied at once")
+	fs.Var(&ahead, "ahead", "how much of a stream is read before it is written")
 	fs.BoolVar(&o.NoVerify, "no-verify", false, "do not read and compare everything at the end")
 	return cmd
 }
@@ -49,6 +56,9 @@ It exits with 1 if a stream could not be copied, differs, or lacks bodies.` + ur
 func runCopy(ctx context.Context, a *cli.App, from, to string, o copier.Options) (err error) {
 	if o.Parallel < 1 {
 		return cli.Usagef("--parallel is %d, want 1 or more", o.Parallel)
+	}
+	if o.Ahead < 1 {
+		return cli.Usagef("--ahead is 0, want 1 or more")
 	}
 	if from == to {
 		return cli.Usagef("SRC and DST are the same store")
