@@ -251,6 +251,41 @@ func TestDroppedStreams(t *testing.T) {
 	}
 }
 
+// A stream that is dropped while it is copied is dropped in the copy, too; of one that is made anew as well that is told, since the target has
+// its earlier life.
+func TestDroppedMeanwhile(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		src, dst := memory.New(), memory.New()
+		s := newSource(t, src, 10)
+		for range 600 {
+			s.goOn()
+		}
+		dropped := false
+		o := copier.Options{Logger: quiet, Progress: func(p copier.Progress) {
+			if dropped || p.Seq < 100 {
+				return
+			}
+			dropped = true
+			mustBe(t, s.s.Drop(t.Context()))
+			if anew {
+				again := newSource(t, src, 10)
+				again.goOn()
+			}
+		}}
+		results, err := copier.Copy(t.Context(), src, dst, o)
+		if anew {
+			if !errors.Is(err, copier.ErrTarget) || !strings.Contains(err.Error(), "copy into an empty store") {
+				t.Errorf("made anew: %+v, %v", results, err)
+			}
+			continue
+		}
+		source, copied := infoOf(t, src, "plain"), infoOf(t, dst, "plain")
+		if err != nil || !results[0].Dropped || !copied.Dropped || copied.End != source.End || copied.EndCRC != source.EndCRC {
+			t.Errorf("%+v, %v: %+v of the source is %+v in the copy", results, err, source, copied)
+		}
+	}
+}
+
 // G11: a target that holds something else is told apart, and left as it is.
 func TestTargetWrittenTo(t *testing.T) {
 	src, dst := memory.New(), memory.New()

@@ -29,18 +29,16 @@ func newSource(t *testing.T, j journal.Journal, keep int) *source {
 	t.Helper()
 	h, err := j.Acquire(t.Context(), "plain")
 	mustBe(t, err)
-	return &source{t: t, s: h, keep: keep}
+	at := h.Acquired()
+	return &source{t: t, s: h, end: journal.Header{First: at.End, Count: 1, CRC: at.EndCRC, Time: at.EndTime}, keep: keep}
 }
 
 // goOn stores a record, and discards the body of the oldest one that lives if there are too many.
 func (s *source) goOn() {
 	at := s.s.Acquired()
 	rec := &journal.Record{
-		Header: journal.Header{UID: at.UID, Epoch: at.Epoch, First: s.end.First + s.end.Count, Count: 1, Kind: journal.KindEvents, Time: 1},
+		Header: journal.Header{UID: at.UID, Epoch: at.Epoch, First: s.end.First + s.end.Count, Count: 1, Kind: journal.KindEvents, Time: max(s.end.Time, 1)},
 		Meta:   []byte("meta"), Body: [][]byte{make([]byte, 100)},
-	}
-	if s.end.First == 0 {
-		rec.First = at.End + 1
 	}
 	mustBe(s.t, rec.Seal(s.end.CRC))
 	mustBe(s.t, s.s.Append(s.t.Context(), rec.First-1, rec))

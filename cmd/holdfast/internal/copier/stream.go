@@ -206,7 +206,7 @@ func (s *stream) continues(ctx context.Context, there, info journal.Info) error 
 	written := fmt.Errorf("%w: its stream ends at seq %d with a record that is not the source's: it has been written to since it was copied", ErrTarget, there.End)
 	switch {
 	case there.UID != info.UID:
-		return fmt.Errorf("%w: it has another stream of that name, of uid %s; copy into an empty store, or into one that only copies of this source were made to", ErrTarget, there.UID)
+		return fmt.Errorf("%w: it has another stream of that name, of uid %s, or an earlier life of this one, which was deleted and made anew since; copy into an empty store", ErrTarget, there.UID)
 	case there.Dropped:
 		return fmt.Errorf("%w: the stream was dropped in it; copy into an empty store", ErrTarget)
 	case there.End > info.End:
