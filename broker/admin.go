@@ -95,14 +95,20 @@ func (ad admin) Create(ctx context.Context, name string, cfg queue.Config) error
 		return fmt.Errorf("create queue: %w", err)
 	}
 	if existed {
-		have, err := read(ctx, o, "create", func(*turn) queue.Config { return o.core.Config() })
-		if err != nil {
+		var untouched bool
+		have, err := read(ctx, o, "create", func(*turn) queue.Config {
+			untouched = o.core.Untouched()
+			return o.core.Config()
+		})
+		switch {
+		case err != nil:
 			return err
-		}
-		if have != cfg.WithDefaults() {
+		case untouched: // an earlier create got no further than that there is a queue
+		case have != cfg.WithDefaults():
 			return fmt.Errorf("create queue %q: %w", name, holdfast.ErrQueueExists)
+		default:
+			return nil
 		}
-		return nil
 	}
 	return o.configure(ctx, "create", cfg)
 }

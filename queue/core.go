@@ -233,6 +233,9 @@ func (c *Core) NextSeq() uint64 { return c.next }
 // Config returns the configuration in force, with its defaults filled in.
 func (c *Core) Config() Config { return c.cfg }
 
+// Untouched tells that nothing has ever happened in the queue, not even that it was configured.
+func (c *Core) Untouched() bool { return c.lastAt == 0 }
+
 // Paused tells whether the queue hands out nothing.
 func (c *Core) Paused() bool { return c.paused }
 
