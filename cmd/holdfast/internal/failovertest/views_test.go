@@ -79,7 +79,8 @@ func (a newest) Describe(ctx context.Context, name string) (info holdfast.QueueI
 }
 
 // G5: two brokers that both believe to own a queue, because one of them does not see the other: histories do not interleave. What is acknowledged
-// is received (G1, G2), once stored (G3), in order (G6), with each outcome told apart (G10).
+// is received (G1, G2), once stored (G3), in order (G6), with each outcome told apart (G10); and the records of the stream follow one another, none of an
+// older owner behind one of a newer.
 func TestTwoOwners(t *testing.T) {
 	each(t, func(t *testing.T, on store) {
 		url := on.journal(t)
@@ -137,6 +138,9 @@ func TestTwoOwners(t *testing.T) {
 		t.Logf("epochs %d to %d", before.Epoch, after.Epoch)
 		if after.Epoch < before.Epoch+3 {
 			t.Errorf("the brokers hardly fought: epochs %d to %d", before.Epoch, after.Epoch)
+		}
+		for _, fault := range verify(t.Context(), t, url) {
+			t.Errorf("what is stored: %v", fault)
 		}
 	})
 }
