@@ -30,7 +30,7 @@ type hold struct {
 	// What follows is of Append, and of the one call of it at a time.
 	known   position
 	pending *pending // an append whose outcome is unknown
-	// recordTable and bodyTable are those that the newest extents of the stream name.
+	// recordTable and bodyTable are those that the newest extents of the stream name, 0 if that is not known.
 	recordTable, bodyTable int64
 
 	mu      sync.Mutex
@@ -174,6 +174,12 @@ func (h *hold) insert(ctx context.Context, after uint64, rec *journal.Record) er
 	}
 	sql := appendSQL(p, hasBody, rec.Buffered, p.record != h.recordTable, hasBody && p.body != h.bodyTable)
 	h.pending = p
+	// Unless its answer comes, it is not known which tables the newest extents name. The next record notes them again then: one that goes
+	// without a note to another table than they name is not found.
+	h.recordTable = 0
+	if hasBody {
+		h.bodyTable = 0
+	}
 	stored := false
 	err := h.j.change(ctx, "append", h.name, func(ctx context.Context) error {
 		var one int
@@ -188,7 +194,7 @@ func (h *hold) insert(ctx context.Context, after uint64, rec *journal.Record) er
 		return nil
 	})
 	if stored {
-		// Also if the hook makes as if the answer was lost: it only saves the notes that follow from being repeated.
+		// Also if the hook makes as if the answer was lost: tables are rolled by what was written.
 		h.j.tables.wrote(kindRecord, len(meta))
 		h.j.tables.wrote(kindBody, size)
 	}
