@@ -6,7 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -167,6 +170,8 @@ func explainConnect(err error) error {
 	var unknownCA x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
+	var dns *net.DNSError
+	var network net.Error
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
 		return fmt.Errorf("the server refuses the user or its password; correct them in the URL (nats://USER:PASSWORD@…, creds=FILE or nkey=FILE): %w", err)
@@ -180,6 +185,14 @@ func explainConnect(err error) error {
 		return fmt.Errorf("the server does not use TLS; take the tls options out of the URL: %w", err)
 	case errors.Is(err, nats.ErrSecureConnRequired):
 		return fmt.Errorf("the server wants TLS; add tls=true to the URL: %w", err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("a file that the URL names cannot be read; correct creds, nkey or system-creds: %w", err)
+	case errors.As(err, &dns):
+		return fmt.Errorf("host %s is not known; correct the hosts in the URL: %w", dns.Name, err)
+	case errors.As(err, &network) && network.Timeout():
+		return fmt.Errorf("no server answers; correct the hosts in the URL, and see what listens there and what filters packets on the way: %w", err)
+	case errors.Is(err, io.EOF), errors.As(err, &network):
+		return fmt.Errorf("what listens there does not answer as a NATS server would; correct the hosts in the URL: %w", err)
 	}
 	return fmt.Errorf("connect: %w", err)
 }

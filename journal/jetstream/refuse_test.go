@@ -76,6 +76,37 @@ func TestURL(t *testing.T) {
 	}
 }
 
+// G11: a host that cannot be reached is told with what to change, whatever the reason.
+func TestUnreachable(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are taken by the system, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	rude, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := rude.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	defer func() { _ = rude.Close(); <-done }()
+	query := "/S?connect-timeout=300ms&sync=always"
+	refused(t, "nats://127.0.0.1:1"+query, nil, "no server can be reached; correct the hosts")
+	refused(t, "nats://u:secret@no-such-host.invalid"+query, nil, "host no-such-host.invalid is not known; correct the hosts")
+	refused(t, "nats://"+silent.Addr().String()+query, nil, "no server answers; correct the hosts")
+	refused(t, "nats://"+rude.Addr().String()+query, nil, "does not answer as a NATS server would; correct the hosts")
+	refused(t, "nats://"+silent.Addr().String()+query+"&creds=/no/where", nil, "cannot be read; correct creds", "/no/where")
+}
+
 // G1 and G11: whatever is wrong with the store is told in a sentence that says what to change.
 func TestRefused(t *testing.T) {
 	s := ownCluster(t, "NATS_SYNC_2=2m")
