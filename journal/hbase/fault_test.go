@@ -140,8 +140,8 @@ func TestServerFaults(t *testing.T) {
 			longest = max(longest, within(t, "an append after \""+f.name+"\"", time.Minute, l.next))
 		}
 		t.Logf("%s: answers again after %.1f s, appends %.1f s later", f.name, answered.Seconds(), longest.Seconds())
-		if longest > resumeWithin {
-			t.Errorf("%s: appends went on %v after the store answered again, want %v", f.name, longest, resumeWithin)
+		if want := resumeWithin(); longest > want {
+			t.Errorf("%s: appends went on %v after the store answered again, want %v", f.name, longest, want)
 		}
 	}
 	for _, l := range loads {
@@ -159,9 +159,14 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// resumeWithin is how soon appends go on by themselves once the store answers: the timeout of the call that hangs, at most, on
-// a machine that has time for it.
-const resumeWithin = 10 * time.Second
+// resumeWithin is how soon appends go on by themselves once the store answers: the timeout of the call that hangs, at most. It is judged
+// at full counts, when nothing else runs on the machine.
+func resumeWithin() time.Duration {
+	if soak > 1 {
+		return 5 * time.Second
+	}
+	return 10 * time.Second
+}
 
 // paused lets a node stand still for d.
 func paused(ctx context.Context, s *testserver.Server, node string, d time.Duration) error {

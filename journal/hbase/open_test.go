@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +200,14 @@ func startFake(t *testing.T, g *fakeGateway) string {
 	return sock.Addr().String()
 }
 
+// startProxy starts what answers each request by HTTP with a status alone.
+func startProxy(t *testing.T, code int) (address string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
 // G11: each thing that can be wrong with a gateway is a sentence that says what to change.
 func TestWrongGateway(t *testing.T) {
 	o := testOptions(t, server)
@@ -228,6 +238,15 @@ func TestWrongGateway(t *testing.T) {
 	wantOpenError(t, at(startFake(t, &fakeGateway{kind: two, fail: "Zookeeper LIST could not be completed"})), "see that HBase runs")
 	wantOpenError(t, at(startFake(t, &fakeGateway{kind: two, fail: "o.a.h.h.NamespaceNotFoundException: x"})), "create_namespace")
 	wantOpenError(t, at(startFake(t, &fakeGateway{kind: two})), "{DURABILITY => 'FSYNC_WAL'} and grant 'USER', 'RWXC', '"+o.Table+"'")
+	for code, want := range map[int]string{
+		http.StatusUnauthorized: "set USER:PASSWORD@ in the URL to those of a proxy before the gateway",
+		http.StatusForbidden:    "set USER:PASSWORD@ in the URL to those of a proxy before the gateway",
+		http.StatusNotFound:     "does not answer as a Thrift2 gateway would",
+	} {
+		proxy := at(startProxy(t, code))
+		proxy.HTTP = true
+		wantOpenError(t, proxy, want)
+	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Open(cancelled, o); !errors.Is(err, context.Canceled) {
