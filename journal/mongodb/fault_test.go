@@ -14,6 +14,21 @@ import (
 	"github.com/holdfastmq/holdfast/journal"
 )
 
+// startOwn starts a server of the test's own.
+func startOwn(t *testing.T, env ...string) *testserver.Server {
+	t.Helper()
+	s, err := testserver.StartOwn("mongodb", env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // load appends records until it is stopped.
 func load(t *testing.T, w *writer) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -33,15 +48,7 @@ func load(t *testing.T, w *writer) (stop func()) {
 // G1: the server is killed, and paused, under load, and comes back: nothing that was acknowledged is missing, and appends go on
 // by themselves. It is a server of the test's own, so FerretDB.
 func TestServerAway(t *testing.T) {
-	s, err := testserver.StartOwn("mongodb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := startOwn(t)
 	url := newURL(t, s, "&timeoutMS=1500")
 	j := mustOpen(t, url, quiet())
 	w := acquire(t, j, "orders")
@@ -74,15 +81,7 @@ func TestServerAway(t *testing.T) {
 
 // G5: an owner whose request is held up in a paused server is fenced by what its successor then stores, or was stored before it.
 func TestPausedServer(t *testing.T) {
-	s, err := testserver.StartOwn("mongodb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := startOwn(t)
 	url := newURL(t, s, "&timeoutMS=1000")
 	old := acquire(t, mustOpen(t, url, quiet()), "orders")
 	if err := old.append(t.Context(), old.next(2, []byte("body"))); err != nil {
@@ -110,7 +109,7 @@ func TestPausedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err = old.append(t.Context(), late)
+	err := old.append(t.Context(), late)
 	if stored && err != nil || !stored && !errors.Is(err, journal.ErrFenced) {
 		t.Errorf("the late append, stored %v: %v", stored, err)
 	}

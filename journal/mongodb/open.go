@@ -170,6 +170,9 @@ func open(ctx context.Context, cfg *config, opts Options) (*Journal, error) {
 	}
 	j := &Journal{client: client, opts: opts, timeout: cfg.timeout, self: rand.Text(), calls: map[*context.CancelCauseFunc]struct{}{}}
 	if err := j.prepare(ctx, cfg); err != nil {
+		if errors.Is(err, errAway) {
+			err = probe(ctx, co, err)
+		}
 		cctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = client.Disconnect(cctx)
@@ -215,7 +218,22 @@ func (j *Journal) prepare(ctx context.Context, cfg *config) error {
 	if err := j.makeSchema(ctx, db); err != nil {
 		return explain(err)
 	}
-	return j.checkEngine(ctx, db)
+	if err := j.checkEngine(ctx, db); err != nil || j.opts.ReadOnly {
+		return err
+	}
+	return j.checkWriting(ctx)
+}
+
+// checkWriting writes as a test: whoever may not is to know now, and so is who has a replica set without a majority.
+func (j *Journal) checkWriting(ctx context.Context) error {
+	err := j.confirm(ctx)
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return err
+	case j.set && errors.Is(err, errNoAnswer):
+		return &adviceError{"no majority of the replica set acknowledges a write; see that its members run (rs.status())", err}
+	}
+	return explain(err)
 }
 
 // command runs a command that changes nothing.
@@ -233,11 +251,11 @@ func explain(err error) error {
 	case errors.As(err, &se) && (se.HasErrorCode(codeAuthFailed) || se.HasErrorCode(codeUnauthorized)), errors.Is(err, errNoAnswer) && errors.As(err, &se):
 		return classify(err)
 	case strings.Contains(text, "auth error"), strings.Contains(text, "AuthenticationFailed"):
-		return fmt.Errorf("the server refuses the user or its password; correct them in the URL, or authSource: %w", err)
+		return &adviceError{"the server refuses the user or its password; correct them in the URL, or authSource", err}
 	case strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
-		return fmt.Errorf("TLS fails; correct tls, tlsCAFile and tlsCertificateKeyFile in the URL: %w", err)
+		return &adviceError{"TLS fails; correct tls, tlsCAFile and tlsCertificateKeyFile in the URL", err}
 	case errors.Is(err, context.DeadlineExceeded), mongo.IsTimeout(err), mongo.IsNetworkError(err), strings.Contains(text, "server selection error"):
-		return fmt.Errorf("no server that can be written to answers; correct the hosts (and replicaSet) in the URL, or start the server: %w", err)
+		return fmt.Errorf("%w: %w", errAway, err)
 	}
 	return err
 }

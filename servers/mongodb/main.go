@@ -1,5 +1,5 @@
 // Command mongodb serves MongoDB's protocol at the address that is its first argument, by FerretDB on SQLite files
-// in the folder that is its second.
+// in the folder that is its second. Of the environment it takes what the script start names.
 package main
 
 import (
@@ -27,11 +27,19 @@ func main() {
 func run(address, dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	listener := ferretdb.ListenerConfig{TCP: address}
+	if cert := os.Getenv("MONGODB_CERT"); cert != "" {
+		listener = ferretdb.ListenerConfig{TLS: address, TLSCertFile: cert, TLSKeyFile: os.Getenv("MONGODB_KEY")}
+	}
+	query := ""
+	if mode := os.Getenv("MONGODB_SYNC"); mode != "" {
+		query = "?_pragma=synchronous(" + mode + ")"
+	}
 	f, err := ferretdb.New(&ferretdb.Config{
-		Listener:  ferretdb.ListenerConfig{TCP: address},
+		Listener:  listener,
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Handler:   "sqlite",
-		SQLiteURL: "file:" + dir + "/",
+		SQLiteURL: "file:" + dir + "/" + query,
 	})
 	if err != nil {
 		return err
