@@ -48,6 +48,10 @@ func damage(ctx context.Context, url string, d journaltest.Damage) error {
 	}
 	defer j.Close() //nolint:errcheck // it was only a way to the tables
 	return pgx.BeginFunc(ctx, j.pool, func(tx pgx.Tx) error {
+		// A collector would move the rows meanwhile.
+		if _, err := tx.Exec(ctx, advisoryLock("pg_advisory_xact_lock", j.opts.Schema, lockCollect)); err != nil {
+			return err
+		}
 		s, err := readState(ctx, tx, d.Stream)
 		if err != nil {
 			return err
