@@ -15,7 +15,8 @@ started_at() {
 	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
 	stat=${stat##*) } # the name in parentheses may hold anything
 	set -- $stat
-	[[ $1 == Z ]] || echo "${20}" # one that has ended and was not waited for is none
+	# One that has ended and was not waited for is none; but some of its threads may still be ending, and hold its ports.
+	[[ $1 == Z && ${18} -le 1 ]] || echo "${20}"
 }
 
 # note_pid DIR NODE PID remembers a server's process, the leader of a session of its own.

@@ -165,7 +165,8 @@ type proc struct {
 	began       string // ticks since boot
 }
 
-// process reads about a process; one that has ended and was not waited for yet is none.
+// process reads about a process; one that has ended and was not waited for yet is none. A process whose first thread has ended while others are
+// still ending looks the same but for their number, and still holds its ports.
 func process(pid int) (proc, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -173,7 +174,7 @@ func process(pid int) (proc, bool) {
 	}
 	// The name, in parentheses, may hold anything.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 20 || fields[0] == "X" || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return proc{}, false
 	}
 	parent, err := strconv.Atoi(fields[1])

@@ -3,9 +3,11 @@ package testserver
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +19,21 @@ import (
 // childEnv makes the test binary a process that starts a server and is then killed.
 const childEnv = "HOLDFAST_TESTSERVER_CHILD"
 
+// threadsEnv makes the test binary a process of many threads that listens at the address.
+const threadsEnv = "HOLDFAST_TESTSERVER_THREADS"
+
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(threadsEnv); addr != "" {
+		l, err := net.Listen("tcp", addr)
+		for range 100 {
+			go func() {
+				runtime.LockOSThread() // which has a thread to itself then
+				select {}
+			}()
+		}
+		fmt.Println(l.Addr(), err)
+		select {}
+	}
 	if os.Getenv(childEnv) != "" {
 		s, err := StartOwn("fake")
 		if err != nil {
@@ -272,4 +288,40 @@ func TestKilledTestProcess(t *testing.T) {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err)
 	})
+}
+
+// A process that was killed is gone only when its last thread is: until then it holds its ports, and another one could not take its place.
+func TestGoneWithItsThreads(t *testing.T) {
+	addr := "127.0.0.1:0"
+	for range 20 {
+		c := exec.Command(os.Args[0])
+		EndWithTest(c)
+		c.Env = append(os.Environ(), threadsEnv+"="+addr)
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said, err := bufio.NewReader(out).ReadString('\n')
+		if !strings.HasSuffix(said, " <nil>\n") {
+			t.Fatalf("the process says %q (%v)", said, err)
+		}
+		addr = strings.TrimSuffix(said, " <nil>\n")
+		if err := signal(c.Process.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := waitGone([]int{c.Process.Pid}); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatalf("its port after it has gone: %v", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait() // it was killed
+	}
 }
