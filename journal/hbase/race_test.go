@@ -162,7 +162,11 @@ func stopAndGo(t *testing.T, racers []*exec.Cmd, enough chan struct{}, rng *rand
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	end := time.NewTimer(2 * time.Minute)
+	patience := 2 * time.Minute
+	if soak > 1 {
+		patience = 10 * time.Minute
+	}
+	end := time.NewTimer(patience)
 	defer end.Stop()
 	for n := 0; ; n++ {
 		p := racers[n%len(racers)].Process
@@ -177,7 +181,7 @@ func stopAndGo(t *testing.T, racers []*exec.Cmd, enough chan struct{}, rng *rand
 				_ = p.Signal(syscall.SIGCONT) // it may be stopped
 				return
 			case <-end.C:
-				t.Fatal("the racers have not done enough within two minutes")
+				t.Fatalf("the racers have not done enough within %v", patience)
 			}
 		}
 	}
