@@ -55,7 +55,7 @@ func databaseAway(t *testing.T, on store) {
 			t.Errorf("%s: service went on %v after the database answered", how.name, took)
 		}
 		for addr, kib := range most {
-			if kib > 2*before[addr]+maxGrowth {
+			if kib > before[addr]+maxGrowth {
 				t.Errorf("%s: the memory of broker %s has grown from %d to %d KiB", how.name, addr, before[addr], kib)
 			}
 		}
