@@ -149,6 +149,7 @@ func TestJoinAndLeaveDeep(t *testing.T) {
 	l := killtest.NewLoad(t, b.addrs(), h)
 	for i, name := range names {
 		l.Send(killtest.Sender{Queue: name, Name: "s-" + name, Every: 20 * time.Millisecond, Seed: seed + uint64(i)})
+		l.Receive(killtest.Receiver{Queue: name, Work: 20 * time.Millisecond, Seed: seed + 10 + uint64(i)}) // more slowly than is sent
 	}
 	pause(2 * time.Second)
 	h.Gaps()

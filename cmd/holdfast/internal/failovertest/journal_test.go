@@ -13,6 +13,11 @@ func TestJournalCommands(t *testing.T) { each(t, journalCommands, onMongoDB.name
 
 func journalCommands(t *testing.T, on store) {
 	url, again := on.journal(t), on.journal(t)
+	for _, u := range []string{url, again} {
+		if err := openJournal(t, u).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	between := "segment:" + filepath.Join(clitest.Dir(t), "store")
 	for _, body := range []string{"alpha", "beta", strings.Repeat("gamma", 10_000), "delta"} {
 		clitest.Run(t, "send", "q", body, "--journal", url).Want(t, 0)

@@ -97,10 +97,7 @@ func (s *lateStream) Release() error {
 func node(t *testing.T, url, name string, o cluster.Options, through func(journal.Journal) (journal.Journal, journal.Coordinator)) *cluster.Node {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	j, err := journals.Open(t.Context(), url, journals.Options{Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := openJournal(t, url)
 	inner, coord := through(j)
 	o.Address, o.Broker.Logger = name, quiet
 	n, err := cluster.Open(t.Context(), inner, coord, o)

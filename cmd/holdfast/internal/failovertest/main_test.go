@@ -71,6 +71,19 @@ func await(t *testing.T, what string, ok func() bool) time.Duration {
 	return time.Since(began)
 }
 
+// openJournal opens a journal. A server that has just started may take longer for its first answers than a driver waits.
+func openJournal(t *testing.T, url string) (j journal.Journal) {
+	t.Helper()
+	await(t, "a journal at "+url, func() bool {
+		var err error
+		if j, err = journals.Open(t.Context(), url, journals.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Logf("open %s: %v", url, err)
+		}
+		return err == nil
+	})
+	return j
+}
+
 // member is a broker process.
 type member struct {
 	addr string
@@ -105,18 +118,13 @@ func start(t *testing.T, url string, n int) *brokers {
 			}
 		}
 	})
-	// A server that has just started may take longer for its first answers than a broker waits.
-	var err error
-	await(t, "a journal at "+url, func() bool {
-		var j journal.Journal
-		if j, err = journals.Open(t.Context(), url, journals.Options{Logger: slog.New(slog.DiscardHandler)}); err == nil {
-			err = j.Close()
-		}
-		return err == nil
-	})
+	if err := openJournal(t, url).Close(); err != nil {
+		t.Fatal(err)
+	}
 	for i := range n {
 		b.start(b.address(i))
 	}
+	var err error
 	b.c, err = client.Dial(t.Context(), client.Options{Addrs: strings.Split(b.addrs(), ","), Lazy: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfastmq/holdfast/broker/cluster"
 	"github.com/holdfastmq/holdfast/broker/placement"
 	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/clitest"
-	"github.com/holdfastmq/holdfast/cmd/holdfast/internal/journals"
 	"github.com/holdfastmq/holdfast/journal"
 	"github.com/holdfastmq/holdfast/linktest"
 	"github.com/holdfastmq/holdfast/queue"
@@ -96,10 +95,7 @@ func TestTwoOwners(t *testing.T) {
 			blind = "b"
 		}
 		for i, name := range []string{"a", "b"} {
-			j, err := journals.Open(t.Context(), url, journals.Options{Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
+			j := openJournal(t, url)
 			coord := j.(journal.Coordinator)
 			if name == blind {
 				coord = lonely{coord, name}
