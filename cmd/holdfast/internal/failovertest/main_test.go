@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -274,19 +275,33 @@ func (b *brokers) finish(h *killtest.History, l *killtest.Load, queues ...string
 	}
 	l.StopSending()
 	for _, q := range queues {
-		told := time.Now()
-		await(b.t, "the end of queue "+q, func() bool {
-			info := b.describe(q)
-			if time.Since(told) > 10*time.Second {
-				told = time.Now()
-				b.t.Logf("queue %s at %s, epoch %d: %+v", q, info.Owner, info.Epoch, info.Stats)
-			}
-			return info.Stats.Depth == 0
-		})
+		b.empty(q)
 	}
 	l.StopReceiving()
 	for _, fault := range h.Check() {
 		b.t.Error(fault)
 	}
 	b.t.Log(h.Summary())
+}
+
+// empty waits until a queue is empty, for as long as it goes on: how fast that is says how busy the machine is.
+func (b *brokers) empty(queue string) {
+	b.t.Helper()
+	least, since, told := uint64(math.MaxUint64), time.Now(), time.Now()
+	for {
+		info := b.describe(queue)
+		switch {
+		case info.Stats.Depth == 0:
+			return
+		case info.Stats.Depth < least:
+			least, since = info.Stats.Depth, time.Now()
+		case time.Since(since) > clitest.Patience:
+			b.t.Fatalf("the end of queue %s did not come; at %s, epoch %d: %+v", queue, info.Owner, info.Epoch, info.Stats)
+		}
+		if time.Since(told) > 10*time.Second {
+			told = time.Now()
+			b.t.Logf("queue %s at %s, epoch %d: %+v", queue, info.Owner, info.Epoch, info.Stats)
+		}
+		pause(10 * time.Millisecond)
+	}
 }

@@ -87,7 +87,7 @@ func TestTwoOwners(t *testing.T) {
 		// Each time that one is fenced it waits twice as long: more messages than that, and both wait for longer than a receiver that ends has time.
 		beat, messages := 100*time.Millisecond, 150
 		if on.soak {
-			beat, messages = 500*time.Millisecond, 200 // a slower store
+			beat, messages = 500*time.Millisecond, 100 // a slower store
 		}
 		e := &either{limit: 10 * beat}
 		blind := "a" // the one that is not to have the queue
@@ -126,7 +126,7 @@ func TestTwoOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		linktest.Run(t, e, linktest.Options{Seed: seed(t), Life: time.Second, Messages: messages, Patience: clitest.Patience})
+		linktest.Run(t, e, linktest.Options{Seed: seed(t), Life: 10 * beat, Messages: messages, Patience: clitest.Patience})
 		after, err := e.Admin().Describe(t.Context(), "run")
 		if err != nil {
 			t.Fatal(err)
