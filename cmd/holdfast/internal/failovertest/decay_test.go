@@ -80,11 +80,17 @@ func TestDecayPostgres(t *testing.T) {
 		err := admin.QueryRow(t.Context(), "SHOW max_wal_size").Scan(&size)
 		return err == nil && size == "128MB"
 	})
-	if _, err := admin.Exec(t.Context(), "CHECKPOINT"); err != nil {
-		t.Fatal(err)
+	// A checkpoint gives back what is behind it, and not the files that were made ready for what is to come: they go as the log passes them.
+	rounds := 0
+	for most := int64(2*decayDepth*decayBody + maxDead); rounds == 0 || tables+log > most && rounds < 64; rounds++ {
+		for _, do := range []string{"CHECKPOINT", "SELECT pg_switch_wal()"} {
+			if _, err := admin.Exec(t.Context(), do); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tables, log = sizes()
 	}
-	tables, log = sizes()
-	t.Logf("after a checkpoint the database takes %d MiB; the server's own log %d MiB", tables>>20, log>>20)
+	t.Logf("after %d checkpoints the database takes %d MiB; the server's own log %d MiB", rounds, tables>>20, log>>20)
 	if tables+log > 2*decayDepth*decayBody+maxDead {
 		t.Errorf("the disk holds %d MiB", (tables+log)>>20)
 	}
