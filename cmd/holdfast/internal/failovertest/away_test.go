@@ -37,7 +37,11 @@ func databaseAway(t *testing.T, on store) {
 		if err := how.stop(); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(away); time.Now().Before(end); pause(time.Second) {
+		last := away
+		if how.name == "paused" && on.stands > 0 {
+			last = min(away, on.stands)
+		}
+		for end := time.Now().Add(last); time.Now().Before(end); pause(time.Second) {
 			for addr, kib := range b.memory() {
 				most[addr] = max(most[addr], kib)
 			}

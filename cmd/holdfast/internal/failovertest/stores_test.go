@@ -23,6 +23,8 @@ type store struct {
 	replicated bool
 	// soak runs it at full counts alone: it takes minutes to start, or more of a small machine than the others of a run leave.
 	soak bool
+	// stands is for how long it may stand still at most, 0: any time.
+	stands time.Duration
 	// rounds is how often brokers die at full counts.
 	rounds int
 	// pace is the pause of each sender between two bursts; 0: 20 ms, and 50 at reduced counts.
@@ -44,7 +46,8 @@ var (
 	}}
 	// FerretDB reads a collection from its beginning for each range of it: what piles up makes it slower than the test can wait for.
 	onMongoDB = store{name: "mongodb", soak: true, rounds: 5, pace: 400 * time.Millisecond, url: func(s *testserver.Server) string { return withOptions(s.URL()+unique("/t"), "durable=declared") }}
-	onHBase   = store{name: "hbase", soak: true, rounds: 5, pace: 50 * time.Millisecond, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
+	// A region server that stood still for its ZooKeeper session (40 s, counted from its last ping) ends itself.
+	onHBase = store{name: "hbase", soak: true, stands: 20 * time.Second, rounds: 5, pace: 50 * time.Millisecond, url: func(s *testserver.Server) string { return place(s.URL(), unique("t")) }}
 	// One message of each key is in flight at a time, and three nodes on one small machine take about 100 ms for each.
 	onCassandra = store{name: "cassandra", replicated: true, soak: true, rounds: 5, pace: 200 * time.Millisecond, url: func(s *testserver.Server) string {
 		return withOptions(place(s.URL(), unique("t")), "replication=3")
