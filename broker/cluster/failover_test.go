@@ -288,6 +288,35 @@ func TestPassedOver(t *testing.T) {
 	})
 }
 
+// §8: a queue that no broker can open, since the store is too slow for that, is served soon after it can be opened again, however long that took.
+func TestNobodyCanOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "a", "b", "c")
+		send(t, s.nodes["a"].Queue("q"), "1")
+		s.settled(10*time.Second, "q")
+		slow := errors.New("no answer in time")
+		for _, m := range s.nodes {
+			m.j.mu.Lock()
+			m.j.broken["queue/q"] = slow
+			m.j.mu.Unlock()
+		}
+		for _, m := range s.nodes {
+			m.b.Yield("q", slow)
+		}
+		time.Sleep(20 * time.Minute)
+		for _, m := range s.nodes {
+			m.j.mu.Lock()
+			delete(m.j.broken, "queue/q")
+			m.j.mu.Unlock()
+		}
+		if d := s.until(10*time.Minute, "it is served", func() bool { return len(s.owners("q")) > 0 }); d > 7*time.Second {
+			t.Errorf("it is served after %v", d)
+		}
+		send(t, s.nodes["b"].Queue("q"), "2")
+		s.settled(10*time.Second, "q")
+	})
+}
+
 // G5: two brokers that both believe they own a queue, for as long as the view of one is held back, take it from each other ever more
 // seldom; what they acknowledged is there.
 func TestViewHeldBack(t *testing.T) {

@@ -17,6 +17,8 @@ const (
 	retryFirst   = 500 * time.Millisecond
 	retryRefused = 30 * time.Second
 	maxRetry     = 10 * time.Minute
+	// retryAlone is the pause where no other broker can open it either, for a reason that may pass.
+	retryAlone = 5 * time.Second
 )
 
 // contest is what a broker remembers of a queue that did not go as it should.
@@ -29,6 +31,7 @@ type contest struct {
 	failed   time.Duration // the first of them
 	refused  bool          // published
 	retry    time.Duration // the last pause
+	alone    time.Duration // it is not opened earlier, where no other broker can
 }
 
 // Place is where a queue is to be.
@@ -79,7 +82,7 @@ func (t *Table) place(queue string, willing bool, old func(*member) bool) Place 
 // if it had not refused the queue, and may try again.
 func (t *Table) MayTake(now time.Duration, queue string) bool {
 	c := t.contests[queue]
-	if !t.Valid(now) || c != nil && now < c.notBefore {
+	if !t.Valid(now) || c != nil && now < t.notBefore(queue, c) {
 		return false
 	}
 	willing := c != nil && c.refused
@@ -90,10 +93,24 @@ func (t *Table) MayTake(now time.Duration, queue string) bool {
 // Waits returns when MayTake changes by the time alone, for a queue that the broker is to have; ok is false if it does not.
 func (t *Table) Waits(now time.Duration, queue string) (at time.Duration, ok bool) {
 	c := t.contests[queue]
-	if c == nil || now >= c.notBefore {
+	if c == nil {
 		return 0, false
 	}
-	return c.notBefore, true
+	at = t.notBefore(queue, c)
+	return at, now < at
+}
+
+// notBefore returns when a queue may be opened. One that all brokers refuse is tried sooner by the one that is to have it: nobody else serves it.
+func (t *Table) notBefore(queue string, c *contest) time.Duration {
+	if !c.refused || c.alone >= c.notBefore || !t.place(queue, false, nil).Self {
+		return c.notBefore
+	}
+	for _, m := range t.members {
+		if m.state != Expired && !m.Leaving && !m.refuses(queue) {
+			return c.notBefore
+		}
+	}
+	return c.alone
 }
 
 func (t *Table) contest(queue string) *contest {
@@ -125,6 +142,7 @@ func (t *Table) Fenced(now time.Duration, queue string) (waits time.Duration) {
 	}
 	c.wait = min(max(2*c.wait, t.o.Expiry), max(maxContest, t.o.Expiry))
 	c.notBefore = now + c.wait
+	c.alone = c.notBefore
 	return c.wait
 }
 
@@ -146,6 +164,9 @@ func (t *Table) Failed(now time.Duration, queue string, hard bool) (publish bool
 		c.retry = retryFirst
 	}
 	c.notBefore = now + c.retry
+	if c.alone = c.notBefore; !hard {
+		c.alone = min(c.alone, now+retryAlone)
+	}
 	return publish
 }
 

@@ -265,6 +265,42 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A queue that no broker can open, for a reason that may pass, is tried again soon, by the one that is to have it; where one serves it, or with damage, the others
+// leave it alone for longer.
+func TestRefusedByAll(t *testing.T) {
+	for _, best := range []string{"a", "b"} {
+		s := newScript("b")
+		s.pass(2 * expiry)
+		q := queueOf(best, "a", "b")
+		refuse := func(hard bool) {
+			s.Failed(s.now, q, hard)
+			s.pass(heartbeat)
+			s.Failed(s.now, q, hard)
+		}
+		refuse(false)
+		s.pass(retryAlone)
+		s.want(t, "another one can", q, "b", true, false)
+		e := s.entries["b"]
+		e.Refused = []string{q}
+		s.entries["b"] = e
+		s.pass(heartbeat)
+		s.want(t, "nobody can", q, best, true, best == "a")
+		for range 10 { // however often it has failed
+			s.Failed(s.now, q, false)
+			s.want(t, "tried in vain", q, best, true, false)
+			at, ok := s.Waits(s.now, q)
+			if soon := at-s.now == retryAlone; !ok || soon != (best == "a") {
+				t.Errorf("it waits for %v", at-s.now)
+			}
+		}
+		s.pass(retryAlone)
+		s.want(t, "tried again", q, best, true, best == "a")
+		s.Failed(s.now, q, true)
+		s.pass(retryAlone)
+		s.want(t, "damaged", q, best, true, false)
+	}
+}
+
 // G5: a broker that is fenced where that was not to be expected waits, longer each time; where it was, it does not.
 func TestContests(t *testing.T) {
 	s := newScript("b")
