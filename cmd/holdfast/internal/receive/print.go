@@ -23,6 +23,11 @@ func (j *job) print(receiving context.Context, end context.CancelCauseFunc) {
 	out := bufio.NewWriterSize(j.a.Out, 64<<10)
 	var acks sync.WaitGroup
 	slots := make(chan struct{}, ackBatches)
+	stop := j.a.OutClosed(func(err error) {
+		j.fail(fmt.Errorf("write messages: %w", err))
+		end(err)
+	})
+	defer stop()
 	for {
 		ds := j.receive(receiving, printBatch)
 		if len(ds) == 0 {

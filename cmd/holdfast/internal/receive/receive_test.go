@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -108,6 +109,30 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 		return 0, errors.New("no room")
 	}
 	return len(p), nil
+}
+
+// Whoever reads the output and has had enough, as "head -1", is noticed also while there is nothing to write (G9); what comes later is left in the queue.
+func TestReaderGone(t *testing.T) {
+	addr, _ := clitest.Serve(t)
+	send(t, addr, "q", "first")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	j := clitest.Start(t, clitest.Options{Out: w}, "receive", "q", "--addr", addr)
+	buf := make([]byte, 6)
+	if _, err := io.ReadFull(r, buf); err != nil || string(buf) != "first\n" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j.Wait(t).WantErr(t, 1, "write messages: write |1: broken pipe")
+	send(t, addr, "q", "second")
+	if s := stats(t, addr, "q"); s["depth"] != 1 || s["acked"] != 1 {
+		t.Errorf("%v", s)
+	}
 }
 
 // What could not be written is not acknowledged: nothing is lost (§10: acks after the output is written).
