@@ -119,7 +119,7 @@ func TestReaderGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	j := clitest.Start(t, clitest.Options{Out: w}, "receive", "q", "--addr", addr)
 	buf := make([]byte, 6)
 	if _, err := io.ReadFull(r, buf); err != nil || string(buf) != "first\n" {
