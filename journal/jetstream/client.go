@@ -28,6 +28,12 @@ var errMismatch = errors.New("not the expected last message")
 // errBusy says that the server refused for the moment. Nothing was stored.
 var errBusy = errors.New("server busy")
 
+// errBrokenOff says that an answer ended before its end: the server had found a message that was gone when it read it.
+var errBrokenOff = errors.New("the answer broke off at a message that is gone")
+
+// errMore says that the server has sent as much as it does at once, and has more.
+var errMore = errors.New("there is more")
+
 // client sends requests. Its methods may be called concurrently.
 type client struct {
 	nc      *nats.Conn
@@ -301,7 +307,8 @@ func (c *client) get(ctx context.Context, r getRequest) (*stored, error) {
 }
 
 // fetch asks any server that has the stream for many messages, and yields them in the order of their sequence numbers. Servers that
-// lag behind send less than there is. yield must not keep data. It returns how many were sent.
+// lag behind send less than there is. yield must not keep data. It returns how many were sent. Of a request for the last messages of subjects, an error says
+// that some are missing: it matches errMore or errBrokenOff.
 func (c *client) fetch(ctx context.Context, r getRequest, yield func(stored) bool) (int, error) {
 	tctx, done := c.try(ctx)
 	defer done()
@@ -326,7 +333,15 @@ func (c *client) fetch(ctx context.Context, r getRequest, yield func(stored) boo
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "":
-		case "204", "404":
+		case "204":
+			if left := m.Header.Get("Nats-Num-Pending"); len(r.Multi) > 0 && n > 0 && left != "" && left != "0" {
+				return n, errMore
+			}
+			return n, nil
+		case "404":
+			if len(r.Multi) > 0 && m.Header.Get("Description") == "Message Not Found" {
+				return n, errBrokenOff // if there is none, it says "No Results"
+			}
 			return n, nil
 		default:
 			return n, fmt.Errorf("read messages: NATS: %s %s", status, m.Header.Get("Description"))
@@ -337,6 +352,20 @@ func (c *client) fetch(ctx context.Context, r getRequest, yield func(stored) boo
 		}
 		if !yield(stored{m.Header.Get("Nats-Subject"), seq, m.Data}) {
 			return n, nil
+		}
+	}
+}
+
+// fetchLast is fetch for the last message of each subject or filter, however many bytes they are together.
+func (c *client) fetchLast(ctx context.Context, subjects []string, yield func(stored) bool) error {
+	r := getRequest{Multi: subjects, Batch: 1024}
+	for {
+		_, err := c.fetch(ctx, r, func(m stored) bool {
+			r.Seq = m.seq + 1
+			return yield(m)
+		})
+		if !errors.Is(err, errMore) {
+			return err
 		}
 	}
 }

@@ -168,7 +168,7 @@ func (j *Journal) last(ctx context.Context, at uint64, subjects ...string) ([]st
 		wait = min(2*wait, 100*time.Millisecond)
 		var got []stored
 		fresh := at == 0
-		_, err = j.c.fetch(ctx, getRequest{Multi: ask, Batch: 1024}, func(m stored) bool {
+		err = j.c.fetchLast(ctx, ask, func(m stored) bool {
 			if m.subject == j.names.confirm() {
 				fresh = fresh || m.seq >= at
 				return true
@@ -179,7 +179,7 @@ func (j *Journal) last(ctx context.Context, at uint64, subjects ...string) ([]st
 		if err == nil && fresh {
 			return got, nil
 		}
-		if err != nil && (n >= 3 || ctx.Err() != nil) {
+		if err != nil && (n >= 3 && !errors.Is(err, errBrokenOff) || ctx.Err() != nil) {
 			break
 		}
 	}
